@@ -76,7 +76,7 @@ def student_of(base: Any, way: str, count: int) -> Any:
     """The model to train; the base itself if only rows are trained."""
     from tokengraft.deriving.distil.lanes import with_lanes
     from tokengraft.deriving.distil.recipe import Adapting
-    from tokengraft.model.input_adapter import KINDS
+    from tokengraft.paper.adapting import behind
 
     torch.manual_seed(0)
     if way == "tag-before":
@@ -85,13 +85,13 @@ def student_of(base: Any, way: str, count: int) -> Any:
         return with_lora(base)
     if way == "lanes":
         return with_lanes(base, Adapting(train="lanes"))
-    return base.behind(KINDS[way](base.dimensions).to(base.device)) if way != "rows" else None
+    return behind(base, way) if way != "rows" else None
 
 
 def run(options: argparse.Namespace, code: str, ways: list[str]) -> None:
     """Train and judge one language in several ways; the teacher reads the text only once."""
     from tokengraft.core.options import options_from
-    from tokengraft.deriving.distil.as_method import FRONT_RATE, _mixed
+    from tokengraft.deriving.distil.as_method import _mixed
     from tokengraft.deriving.distil.distiller import Distiller
     from tokengraft.deriving.distil.matching import judge
     from tokengraft.deriving.distil.passages import mix, shorten
@@ -99,6 +99,7 @@ def run(options: argparse.Namespace, code: str, ways: list[str]) -> None:
     from tokengraft.deriving.known_methods import named
     from tokengraft.deriving.task import Deriving, Task
     from tokengraft.model.frozen import FrozenModel, Reading
+    from tokengraft.paper.adapting import RATE
     from tokengraft.planning.plan import Plan, with_plan
     from tokengraft.tokenizer.align import Aligner
     from tokengraft.tokenizer.huggingface import HuggingFace
@@ -133,7 +134,7 @@ def run(options: argparse.Namespace, code: str, ways: list[str]) -> None:
         distiller.teacher = teacher = teacher or distiller.teacher
         student = student_of(base, way, len(parts))
         if student is not None:
-            distiller.teach(student, FRONT_RATE)
+            distiller.teach(student, RATE)
         out = distiller.run()
         rows = torch.from_numpy(out.rows).to(base.device)
         scores = {

@@ -63,7 +63,7 @@ def best_of(repeat: int, run: Callable[[], Any]) -> float:
 
 def cpu(small: bool, repeat: int) -> dict[str, Any]:
     """KNN and faiss in turns, so that a busy machine slows both."""
-    from tokengraft.deriving.methods.neighbours import nearest
+    from tokengraft.paper.neighbours import nearest
 
     new, anchors, width = SMALL.values() if small else (NEW, ANCHORS, WIDTH)
     generator = np.random.default_rng(0)
@@ -127,10 +127,10 @@ def gpu(small: bool, repeat: int) -> dict[str, Any]:
     import torch
     import transformers
 
-    from tokengraft.deriving.methods.linear import Linear
-    from tokengraft.deriving.methods.neighbours import KNN, LocalLinear
-    from tokengraft.deriving.states import vocabulary_states
     from tokengraft.model.frozen import FrozenModel
+    from tokengraft.paper.linear import Linear
+    from tokengraft.paper.neighbours import KNN, LocalLinear
+    from tokengraft.paper.states import vocabulary_states
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     new, anchors, width = SMALL.values() if small else (NEW, ANCHORS, WIDTH)
@@ -182,7 +182,7 @@ def gpu(small: bool, repeat: int) -> dict[str, Any]:
         result[f"{name}_seconds"] = fit
 
     timed("knn", KNN(10, device=device))
-    timed("linear", Linear(device=device))
+    timed("linear", Linear())
     timed("local_linear", LocalLinear(10, device=device))
     queries = torch.from_numpy(hidden).to(device)
     pinned = torch.from_numpy(known[depth])

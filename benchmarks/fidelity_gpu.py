@@ -108,7 +108,7 @@ class Bench:
         from tokengraft.corpus import load
         from tokengraft.model import divergence
         from tokengraft.model.frozen import FrozenModel, Reading
-        from tokengraft.reproduce.grid import Cells, Grid, Settings
+        from tokengraft.paper.grid import Cells, Grid, Settings
 
         self.options, self.begun = options, options.until - 60 * options.minutes
         # Several processes share the memory: smaller blocks of (positions, vocabulary).
@@ -129,8 +129,8 @@ class Bench:
 
     def states(self) -> None:
         """Fill the cache with the vocabulary's states at the paper's layers."""
-        from tokengraft.deriving.states import vocabulary_states
-        from tokengraft.reproduce.grid import paper_layers
+        from tokengraft.paper.grid import paper_layers
+        from tokengraft.paper.states import vocabulary_states
 
         model = self.grid.model
         layers = list(paper_layers(model.layers, self.grid.normed))
@@ -172,7 +172,7 @@ class Bench:
         import torch
         from safetensors.torch import save_file
 
-        from tokengraft.reproduce.paper_fidelity import DefaultMode, run_default
+        from tokengraft.paper.fidelity import DefaultMode, run_default
 
         def keep(code: str, name: str, made: Any) -> None:
             if made.held_out is None:
@@ -249,8 +249,8 @@ def write_tables(options: argparse.Namespace) -> None:
     """The finished jobs of WORK as the tables of `tokengraft reproduce fidelity`."""
     import polars as pl
 
-    from tokengraft.reproduce.claim import read_claim
-    from tokengraft.reproduce.paper_fidelity import CLAIM, Fidelity
+    from tokengraft.paper.claim import read_claim
+    from tokengraft.paper.fidelity import CLAIM, Fidelity
 
     jobs = [json.loads(f.read_text()) for f in sorted((options.work / "jobs").glob("*.json"))]
     claim = read_claim(CLAIM)
@@ -265,7 +265,7 @@ def write_tables(options: argparse.Namespace) -> None:
         options.model.name, claim, pl.DataFrame(rows, infer_schema_length=None),
         pl.DataFrame(sizes), 0, None,
     )  # fmt: skip
-    from tokengraft.render.claim_folder import save_fidelity
+    from tokengraft.paper.claim_folder import save_fidelity
 
     written = save_fidelity(found, options.tables)
     curves = {

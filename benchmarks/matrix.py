@@ -77,7 +77,7 @@ PLANS = {
     "protect": Asked(("quy_Latn",), _planning(), "input-only", ("fra_Latn",)),
     "mixed": Asked(("shn_Mymr", "swh_Latn", "amh_Ethi"), _planning(), "write"),
     "same size": Asked(("tam_Taml",), _planning(40, same_size=True)),
-    "unigram": Asked(("amh_Ethi",), _planning(mode="unigram"), "write"),
+    "unigram": Asked(("amh_Ethi",), _planning(mode="paper.unigram"), "write"),
     "paper": Asked(("shn_Mymr",), _planning(None, mode="paper")),
     "world": Asked(WORLD, _planning(1000, objective="parity"), "write"),
     "lanes": Asked(("amh_Ethi",), _planning(60), "lanes"),

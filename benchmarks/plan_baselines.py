@@ -26,7 +26,7 @@ from tokenizers import Tokenizer
 
 from plan_flores import first_tokens
 from plan_world import PIVOT, changed, lengths, read
-from tokengraft.auditing.equiprobable import read_by_own
+from tokengraft.paper.tunstall import read_by_own
 from tokengraft.planning import MODES
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import Planning, with_plan

@@ -23,7 +23,7 @@ import numpy as np
 
 from gpu_jobs import arguments, lines_in, share_out
 
-MODES = ("merges", "likelihood", "unigram", "prefix-free")
+MODES = ("merges", "paper.likelihood", "paper.unigram", "paper.prefix-free")
 PIVOT = "eng_Latn"
 
 

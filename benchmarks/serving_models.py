@@ -161,7 +161,7 @@ def speed(model: str, language: str, vllm: str | None, characters: int) -> None:
         graft_folder = Path(scratch) / "graft"
         plan = tg.plan(model, [code], budget=1000, boundaries="portable")
         tg.graft(
-            model, plan, out=graft_folder, policy="shared", method="mean", verified=False
+            model, plan, out=graft_folder, policy="paper.shared", method="mean", verified=False
         )  # fmt: skip
         folders = {"base": resolve(model).path, "graft": graft_folder}
         pattern = split_patterns.choose_pattern(graft_folder, [text])

@@ -29,11 +29,11 @@ from tokengraft.deriving.derive import derive_rows
 from tokengraft.deriving.distil.matching import judge
 from tokengraft.deriving.distil.passages import shorten
 from tokengraft.deriving.distil.teacher import Teacher
-from tokengraft.deriving.methods.superstrings import derive as by_superstrings
 from tokengraft.deriving.states import part_states
 from tokengraft.deriving.task import Deriving
 from tokengraft.model.frozen import FrozenModel, Reading
 from tokengraft.model.reading import Reader
+from tokengraft.paper.superstrings import derive as by_superstrings
 from tokengraft.planning.plan import Plan, with_plan
 from tokengraft.tokenizer.align import Aligner
 from tokengraft.tokenizer.huggingface import HuggingFace
@@ -84,12 +84,13 @@ def whole_plan(
     """No new token is trained."""
     mean = model.weight.float().mean(0).numpy()
     say("whole plan", "one row", np.repeat(mean[None], len(parts), 0))
-    for way in ("mean", "mean-late", "superstrings"):
+    for way in ("mean", "mean-late", "paper.superstrings"):
         say("whole plan", way, derive_rows(model, parts, way, tokenizer=new).rows)
     for way, layer in STATES:
         for count in options.synthetic:
-            given = Deriving(layer=layer, synthetic=count)
-            rows = derive_rows(model, parts, way, tokenizer=new, options=given).rows
+            more: dict[str, Any] = {"layer": layer, **({"synthetic": count} if count else {})}
+            given = Deriving(more=more)
+            rows = derive_rows(model, parts, f"paper.{way}", tokenizer=new, options=given).rows
             say("whole plan", f"{way}, layer {layer}, {count} synthetic", rows)
     say("whole plan", "distilled", distilled)
 

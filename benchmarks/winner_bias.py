@@ -24,9 +24,9 @@ from safetensors.torch import load_file
 
 from tokengraft.corpus.lines_of import lines_of
 from tokengraft.deriving.states import part_states
-from tokengraft.grafting.winner_takes_all import best_bias, bias_curve
 from tokengraft.languages.codes import language_name
 from tokengraft.model.frozen import FrozenModel, Reading
+from tokengraft.paper.winner_takes_all import best_bias, bias_curve
 from tokengraft.planning.plan import Plan, with_plan
 from tokengraft.render.figures.style import LINE, bare, sheet, write
 from tokengraft.tokenizer.huggingface import HuggingFace

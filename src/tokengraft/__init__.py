@@ -30,7 +30,6 @@ if TYPE_CHECKING:
         load,
     )
     from tokengraft.api.verbs import (
-        adapt_input,
         audit,
         count_words,
         derive,
@@ -56,7 +55,7 @@ _HOMES = {
     "api.checked": "Checked", "api.compare": "compare", "api.push": "Pushed push",
     "api.report": "report",
     "api.results": "Audit Comparison Evaluation Grafted Planned Result Verified load",
-    "api.verbs": "adapt_input audit count_words derive evaluate export graft plan survey verify",
+    "api.verbs": "audit count_words derive evaluate export graft plan survey verify",
     "core.errors": "TokengraftError", "core.progress": "Progress", "corpus.lines_of": "lines_of",
     "corpus.parallel": "ParallelCorpus", "grafting.graft": "logits_processor",
     "grafting.keep_lanes": "keep_lanes",
@@ -67,8 +66,8 @@ _EXPORTS |= {"load_corpus": "corpus:load", "load_tokenizer": "tokenizer:load"}
 
 __all__ = [
     "Audit", "Checked", "Comparison", "Evaluation", "Grafted", "ParallelCorpus", "Planned",
-    "Progress", "Pushed", "Result", "TokengraftError", "Verified", "Vocabulary", "adapt_input",
-    "audit", "compare", "count_words", "derive", "evaluate", "export", "graft", "keep_lanes",
+    "Progress", "Pushed", "Result", "TokengraftError", "Verified", "Vocabulary", "audit",
+    "compare", "count_words", "derive", "evaluate", "export", "graft", "keep_lanes",
     "lines_of", "load", "load_corpus", "load_tokenizer", "logits_processor", "plan", "push",
     "report", "survey", "verify",
 ]  # fmt: skip

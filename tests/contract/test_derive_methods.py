@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokengraft.deriving.known_methods import METHODS, FromStates
-from tokengraft.deriving.methods.mean import Calibrated
-from tokengraft.deriving.methods.neighbours import KNN, LocalLinear
+import tokengraft.paper  # noqa: F401 - adds its methods
+from tokengraft.deriving.known_methods import METHODS
+from tokengraft.paper.methods import FromStates
+from tokengraft.paper.neighbours import KNN, LocalLinear
 
 ARRAY_METHODS = {
     name: method.derive for name, method in METHODS.items() if isinstance(method.derive, FromStates)
@@ -24,10 +25,10 @@ ARRAY_METHODS = {
 DERIVERS = {name: derive.make(5, "cpu") for name, derive in ARRAY_METHODS.items()} | {
     "one neighbour": KNN(1),
     "two neighbours": LocalLinear(2),
-    "calibrated neighbours": Calibrated(KNN(3)),
 }
 BLOCKED = {name: deriver for name, deriver in DERIVERS.items() if hasattr(deriver, "block")}
-OPTIONS = {"layer", "k", "synthetic", "minutes", "steps", "own", "by-text", "start", "work"}
+OPTIONS = {"minutes", "steps", "own", "by-text", "start", "checkpoint-dir"}
+TAKEN = {"layer", "k", "synthetic", "cache"}
 each_deriver = pytest.mark.parametrize("deriver", DERIVERS.values(), ids=DERIVERS)
 
 
@@ -106,8 +107,9 @@ def test_a_row_says_what_it_is_and_where_it_comes_from(name):
     assert method.name == name
     assert method.reference.startswith("https://")
     assert method.summary and not method.summary.endswith(".")
-    assert set(method.uses) <= OPTIONS
-    assert (method.needs in ("rows", "states")) == isinstance(method.derive, FromStates)
+    assert set(method.uses) <= OPTIONS and set(method.takes) <= TAKEN
+    assert (method.needs == "states") == isinstance(method.derive, FromStates)
+    assert name in ("mean", "mean-late", "distil") or name.startswith("paper.")
 
 
 LEVEL = {
@@ -168,7 +170,8 @@ def test_every_method_derives_rows_for_a_model(name, task):
     from tokengraft.deriving.derive import derive_rows
     from tokengraft.deriving.task import Deriving
 
-    options = options_from(Deriving, {"layer": 1, "k": 3, "steps": 2, "passages": 4})
+    more = {key: value for key, value in (("layer", "1"), ("k", 3)) if key in METHODS[name].takes}
+    options = options_from(Deriving, {"more": more, "steps": 2, "passages": 4})
     before = [list(one) for one in task["parts"]]
     stages: list[str] = []
 
@@ -183,23 +186,23 @@ def test_every_method_derives_rows_for_a_model(name, task):
     assert np.array_equal(first.rows, second.rows)
     assert first.method == name and first.seconds > 0
     assert task["parts"] == before
-    assert ("layer" in first.params) == ("layer" in METHODS[name].uses or name == "split-anchor")
+    assert ("layer" in first.params) == ("layer" in more or name == "paper.split-anchor")
     assert (first.held_out is not None) == (name == "distil")
     assert json.dumps(dict(first.params), default=float)
     assert len(np.unique(first.rows, axis=0)) > 1
 
 
-@pytest.mark.parametrize("name", [n for n, m in METHODS.items() if "synthetic" in m.uses])
+@pytest.mark.parametrize("name", [n for n, m in METHODS.items() if "synthetic" in m.takes])
 def test_synthetic_anchors_are_used_and_are_mixtures_of_parts(name, task):
     from tokengraft.deriving.derive import derive_rows
-    from tokengraft.deriving.states import mixed_states
     from tokengraft.deriving.task import Deriving
     from tokengraft.model.frozen import FrozenModel
+    from tokengraft.paper.states import mixed_states
 
     model = FrozenModel.load(task["model"])
     plain, mixed = (
-        derive_rows(model, task["parts"], name, options=Deriving(layer=1, synthetic=count)).rows
-        for count in (0, 40)
+        derive_rows(model, task["parts"], name, options=Deriving(more=more)).rows
+        for more in ({"layer": 1}, {"layer": 1, "synthetic": "40"})
     )
     assert not np.allclose(plain, mixed, atol=1e-7)
     states, rows = mixed_states(model, [[5], [7, 9]], 1, 3)
@@ -211,7 +214,7 @@ def test_synthetic_anchors_are_used_and_are_mixtures_of_parts(name, task):
 
 
 def test_superstrings_are_what_a_slow_search_finds():
-    from tokengraft.deriving.methods.superstrings import superstrings
+    from tokengraft.paper.superstrings import superstrings
 
     pieces = [b"ab", b"abc", b"xabab", b"", b"b", b"cab"]
     strings = [b"ab", b"b", b"zz", b"ab", b"xabab"]
@@ -226,3 +229,23 @@ def test_a_method_that_learns_from_text_asks_for_it(name, task):
 
     with pytest.raises(UsageError, match="give some with --text"):
         derive_rows(task["model"], task["parts"], name)
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "match"),
+    [
+        ("paper.knn", {"k": "many"}, "k 'many': give a whole number"),
+        ("paper.linear", {"layer": "last"}, "layer 'last': give a number from 0, or norm"),
+        ("paper.linear", {"k": 3}, "has no option 'k': it takes layer, synthetic, cache"),
+        ("mean", {"layer": 1}, "has no option 'layer': it takes none"),
+        ("knn", {}, "method 'knn' is called paper.knn now"),
+        ("meen", {}, "Did you mean mean"),
+    ],
+)
+def test_what_a_method_does_not_take_is_refused(name, more, match, task):
+    from tokengraft.core.errors import UsageError
+    from tokengraft.deriving.derive import derive_rows
+    from tokengraft.deriving.task import Deriving
+
+    with pytest.raises(UsageError, match=match):
+        derive_rows(task["model"], task["parts"], name, options=Deriving(more=more))

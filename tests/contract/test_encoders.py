@@ -152,7 +152,7 @@ def test_evaluate_says_whether_sentences_find_their_translation(bert: Path, tmp_
 
 
 def test_an_encoder_writes_nothing_and_is_trained_by_rows_alone(bert: Path, tmp_path: Path) -> None:
-    for more in ({"policy": "shared"}, {"train": "lora", "text": TEXTS["amh_Ethi"]}):
+    for more in ({"policy": "paper.shared"}, {"train": "lora", "text": TEXTS["amh_Ethi"]}):
         with pytest.raises(UsageError, match="is an encoder"):
             tg.graft(bert, planned(bert), tmp_path / "graft", **more)
     for name, value in (("by_text", 0.5), ("own", 5)):

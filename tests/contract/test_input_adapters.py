@@ -1,4 +1,4 @@
-"""One suite over every adapter in front of a model (`model.input_adapter.KINDS`)."""
+"""One suite over every adapter in front of a model (`paper.input_adapter.KINDS`)."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "unit"))
 from test_graft_tiny import make, plan, texts  # noqa: E402
 
 import tokengraft as tg  # noqa: E402
-from tokengraft.cli import graft as commands  # noqa: E402
 from tokengraft.core.errors import CorpusError, GraftError, UsageError  # noqa: E402
-from tokengraft.grafting import adapt_input as module  # noqa: E402
-from tokengraft.model.input_adapter import FILE, KINDS  # noqa: E402
+from tokengraft.paper import adapting as module  # noqa: E402
+from tokengraft.paper import commands  # noqa: E402
+from tokengraft.paper.input_adapter import FILE, KINDS  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 OPTIONS = {"steps": 12, "passages": 8, "check_every": 4, "warmup": 2, "device": "cpu"}
@@ -60,7 +60,9 @@ CASES = [("llama-tied", kind) for kind in KINDS] + [("gemma3", "attention")]  # 
 
 def adapted(base: Path, out: Path, kind: str = "tag", **more: Any) -> module.InputAdapted:
     text = more.pop("text", texts()["amh_Ethi"] + texts()["tam_Taml"])
-    return module.adapt_input(base, more.pop("plan", plan()), out, text, kind, OPTIONS, **more)
+    return module.adapt_input(
+        base, more.pop("plan", plan()), out, text, kind, derive_options=OPTIONS, **more
+    )
 
 
 class Read(NamedTuple):

@@ -153,15 +153,19 @@ def test_a_pipe_of_few_characters_gets_what_it_can(pair, encoding):
     ("options", "message"),
     [
         (["--minutes", "1"], "--minutes does nothing without --text: it is for distil"),
-        (["--steps", "5", "--method", "knn"], "--steps does nothing with knn: it is for distil"),
-        (["--layer", "3"], "--layer does nothing with auto"),
+        (
+            ["--steps", "5", "--method", "paper.knn"],
+            "--steps does nothing with paper.knn: it is for distil",
+        ),
+        (["--layer", "3"], "--layer is called --option layer=N now"),
+        (["--method", "knn"], "method 'knn' is called paper.knn now"),
+        (["--option", "k"], "--option k: give NAME=VALUE"),
         (["--by-text", "1"], "--by-text does nothing without --text: it is for distil"),
         (
             ["--by-text", "1", "--method", "distil", "--policy", "write"],
             "nothing with --policy write",
         ),
         (["--by-text", "1", "--method", "distil", "--train", "lora"], "nothing with --train lora"),
-        (["--k", "3", "--method", "linear"], "it is for knn, local-linear"),
     ],
 )
 def test_an_option_that_would_do_nothing_is_refused(tokengraft, options, message, tmp_path):

@@ -11,7 +11,7 @@ pytest.importorskip("torch", reason="evaluating needs the model extra")
 pytest.importorskip("transformers", reason="evaluating needs the model extra")
 
 from tokengraft.cli.evaluate import evaluate
-from tokengraft.cli.reproduce import fidelity
+from tokengraft.paper.commands import fidelity
 
 app = typer.Typer()
 app.command("evaluate")(evaluate)

@@ -11,10 +11,10 @@ from tokenizers import Tokenizer
 from tokengraft.api.verbs import plan
 from tokengraft.core.errors import CorpusError, TokengraftError, UsageError
 from tokengraft.corpus import load
+from tokengraft.paper.claim import new_token_share
 from tokengraft.planning.count_words import count_words
 from tokengraft.planning.plan import Plan, with_plan
 from tokengraft.planning.plan_files import insert_plan, read_plan
-from tokengraft.reproduce.claim import new_token_share
 from tokengraft.tokenizer.catalog import as_json, find
 
 

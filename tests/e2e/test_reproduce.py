@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 from tokengraft.corpus import load
-from tokengraft.reproduce import claim as tables
-from tokengraft.reproduce.claim import changed_inputs, judge, read_claim
+from tokengraft.paper import claim as tables
+from tokengraft.paper.claim import changed_inputs, judge, read_claim
 
 
 def test_all_140_premiums(flores, paper_tokenizers):

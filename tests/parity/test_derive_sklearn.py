@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tokengraft.deriving.methods.linear import Linear
-from tokengraft.deriving.methods.neighbours import KNN, LocalLinear, nearest
+from tokengraft.paper.linear import Linear
+from tokengraft.paper.neighbours import KNN, LocalLinear, nearest
 
 neighbors = pytest.importorskip("sklearn.neighbors")
 linear_model = pytest.importorskip("sklearn.linear_model")
@@ -72,24 +72,3 @@ def test_neighbours_are_those_of_a_brute_search(arrays):
     distances, _ = nearest(queries, hidden, 10, block=64)
     assert np.allclose(distances, expected, atol=1e-6)
     assert distances[0, 0] == 0.0
-
-
-def test_the_gpu_search_run_on_a_cpu_finds_the_same(arrays, monkeypatch):
-    torch = pytest.importorskip("torch")
-    hidden, _, queries = arrays
-    expected = nearest(queries, hidden, 10)
-    streamed = nearest(queries, hidden, 10, block=64, device="cpu:0")
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (10**12, 10**12))
-    from tokengraft.deriving.methods import neighbours
-
-    monkeypatch.setattr(torch.Tensor, "to", lambda self, *_a, **_k: self)
-    monkeypatch.setattr(torch, "full", _on_cpu(torch.full))
-    monkeypatch.setattr(torch, "zeros", _on_cpu(torch.zeros))
-    held = neighbours.nearest(queries, hidden, 10, block=64, device="cuda")
-    for found in (streamed, held):
-        assert np.allclose(found[0], expected[0], atol=1e-6)
-        assert np.array_equal(found[1], expected[1])
-
-
-def _on_cpu(make):
-    return lambda *args, **named: make(*args, **{**named, "device": "cpu"})

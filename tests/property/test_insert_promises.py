@@ -19,8 +19,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, pre_tokenizers
 
+from tokengraft.paper.literals import absent_characters
 from tokengraft.planning.choose import plan_tokens
-from tokengraft.planning.paper import absent_characters
 from tokengraft.planning.plan import Plan, Planning, with_plan
 from tokengraft.tokenizer.convert import (
     from_merges,

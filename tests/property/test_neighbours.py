@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokengraft.deriving.methods.neighbours import nearest
+from tokengraft.paper.neighbours import nearest
 
 DEVICES = ("cpu", "cpu:0")  # the second takes the GPU's path
 

@@ -217,17 +217,18 @@ def test_other_errors_of_a_model_keep_their_traceback(fails, monkeypatch, tmp_pa
 
 
 def test_a_layer_is_a_number_or_norm() -> None:
-    from tokengraft.cli.graft import _layer
     from tokengraft.core.errors import UsageError
+    from tokengraft.paper.deriver import layer_of
 
-    assert [_layer(said) for said in (None, "norm", "0", "12")] == [None, "norm", 0, 12]
+    given = ({}, {"layer": "norm"}, {"layer": "0"}, {"layer": 12})
+    assert [layer_of(more) for more in given] == [0, "norm", 0, 12]
     for said in ("-1", "last", "1.5", ""):
         with pytest.raises(UsageError, match="or norm"):
-            _layer(said)
+            layer_of({"layer": said})
 
 
 def test_a_grid_says_its_split_its_last_layer_and_what_was_never_run() -> None:
-    from tokengraft.reproduce.paper_fidelity import paper_row, read_with
+    from tokengraft.paper.fidelity import paper_row, read_with
 
     said = {last: read_with("devtest", last) for last in ("norm", "block")}
     assert read_with("devtest") == said["norm"]

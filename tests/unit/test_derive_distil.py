@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from importlib import resources
 from pathlib import Path
 
@@ -62,6 +63,7 @@ from tokengraft.model.divergence import (  # noqa: E402
 from tokengraft.model.frozen import FrozenModel, NewRows, Reading  # noqa: E402
 from tokengraft.model.libraries import quick_in_half  # noqa: E402
 from tokengraft.model.reading import Reader  # noqa: E402
+from tokengraft.paper.adapting import student  # noqa: E402
 from tokengraft.planning.plan import Planning  # noqa: E402
 from tokengraft.tokenizer import load  # noqa: E402
 from tokengraft.tokenizer.align import Aligner, Alignment  # noqa: E402
@@ -505,7 +507,7 @@ def test_a_processor_with_some_minutes_hurries(setting):
 
 
 @pytest.mark.parametrize(
-    "more", [{"writing": Writing()}, {"adapting": Adapting()}, {"in_front": "attention"}]
+    "more", [{"writing": Writing()}, {"adapting": Adapting()}, {"student": partial(student, "tag")}]
 )
 def test_text_teaches_only_rows_that_learn_alone(more):
     with pytest.raises(UsageError, match=r"by_text.* does nothing with"):

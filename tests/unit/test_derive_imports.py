@@ -11,7 +11,8 @@ sys.modules["torch"] = None
 sys.modules["transformers"] = None
 from tokengraft.core.errors import MissingExtra
 from tokengraft.deriving.derive import derive_rows
-from tokengraft.deriving.methods import linear, mean, neighbours
+from tokengraft.deriving.methods import mean
+from tokengraft.paper import linear, neighbours
 from tokengraft.deriving.known_methods import METHODS
 try:
     derive_rows(".", [[1]])

@@ -9,8 +9,8 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from tokengraft.core.errors import UsageError  # noqa: E402
-from tokengraft.deriving.methods import split_anchor  # noqa: E402
 from tokengraft.model.frozen import FrozenModel  # noqa: E402
+from tokengraft.paper import split_anchor  # noqa: E402
 
 GREEK = [chr(code) for code in range(0x3B1, 0x3C9)]
 HEBREW = [chr(code) for code in range(0x5D0, 0x5EA)]

@@ -17,13 +17,14 @@ from tokengraft.core.errors import (  # noqa: E402
     ModelError,
     UsageError,
 )
-from tokengraft.deriving.methods.linear import Linear  # noqa: E402
-from tokengraft.deriving.methods.neighbours import KNN  # noqa: E402
-from tokengraft.deriving.states import part_states, vocabulary_states  # noqa: E402
+from tokengraft.deriving.states import part_states, shares  # noqa: E402
 from tokengraft.model.divergence import Head  # noqa: E402
-from tokengraft.model.frozen import FrozenModel, NewRows, Reading  # noqa: E402
+from tokengraft.model.frozen import FrozenModel, NewRows  # noqa: E402
 from tokengraft.model.libraries import pick_devices  # noqa: E402
-from tokengraft.reproduce.grid import paper_layers, paper_rows  # noqa: E402
+from tokengraft.paper.grid import paper_layers, paper_rows  # noqa: E402
+from tokengraft.paper.linear import Linear  # noqa: E402
+from tokengraft.paper.neighbours import KNN  # noqa: E402
+from tokengraft.paper.states import vocabulary_states  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SHAPE = {"vocab_size": 120, "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2}
@@ -97,10 +98,8 @@ def test_pools_take_one_part(llama, pool, expected):
     assert np.allclose(found, llama.weight[[5, 9, 2][expected]].numpy())
 
 
-def test_bytes_pool_weighs_by_length(llama):
-    lengths = [1] * 120
-    lengths[9] = 3
-    found = part_states(llama, [[5, 9]], [0], "bytes", lengths)[0][0]
+def test_a_pool_may_be_any_weights(llama):
+    found = part_states(llama, [[5, 9]], [0], lambda _: shares(np.array([1.0, 3.0])))[0][0]
     assert np.allclose(found, (llama.weight[5] + 3 * llama.weight[9]).numpy() / 4, atol=1e-6)
 
 
@@ -237,18 +236,6 @@ def test_grid_has_the_papers_forty(llama):
         }
         assert np.allclose(own[f"knn k=5 layer {layer}"], alone, atol=1e-6)
     assert "knn k=5 layer 3" not in named
-
-
-def test_a_team_of_devices_gives_the_same_states(llama, tmp_path):
-    llama.model.save_pretrained(tmp_path)
-    alone, team = (FrozenModel.load(tmp_path, Reading(name)) for name in ("cpu", "cpu, cpu"))
-    seen = []
-    one = vocabulary_states(alone, [0, 2, "norm"], 117)
-    two = vocabulary_states(team, [0, 2, "norm"], 117, batch=10, progress=lambda *a: seen.append(a))
-    for layer, states in one.items():
-        assert np.allclose(states, two[layer], atol=1e-5)
-    assert seen[-1] == (117, 117)
-    assert len(seen) == 6
 
 
 @pytest.mark.parametrize("name", ["cuda:7", "cuda,cpu", "gpu"])

@@ -36,17 +36,17 @@ from tokengraft.model.frozen import FrozenModel  # noqa: E402
 from tokengraft.model.tokenizer_files import (  # noqa: E402
     base_tokenizer,
 )
-from tokengraft.planning.choose import plan_tokens  # noqa: E402
-from tokengraft.planning.plan import Planning, with_plan  # noqa: E402
-from tokengraft.render.evaluation_folder import draw  # noqa: E402
-from tokengraft.render.figures.style import save_figure  # noqa: E402
-from tokengraft.reproduce import paper_fidelity as fidelity  # noqa: E402
-from tokengraft.reproduce.grid import (  # noqa: E402
+from tokengraft.paper import fidelity  # noqa: E402
+from tokengraft.paper.fidelity import DefaultMode, run_default  # noqa: E402
+from tokengraft.paper.grid import (  # noqa: E402
     Cells,
     Grid,
     Settings,
 )
-from tokengraft.reproduce.paper_fidelity import DefaultMode, run_default  # noqa: E402
+from tokengraft.planning.choose import plan_tokens  # noqa: E402
+from tokengraft.planning.plan import Planning, with_plan  # noqa: E402
+from tokengraft.render.evaluation_folder import draw  # noqa: E402
+from tokengraft.render.figures.style import save_figure  # noqa: E402
 from tokengraft.tokenizer.align import Alignment  # noqa: E402
 from tokengraft.tokenizer.huggingface import HuggingFace  # noqa: E402
 
@@ -68,7 +68,7 @@ def grafted(base, out):
         plan(),
         out,
         rows=new_rows(),
-        output=Output(policy="shared"),
+        output=Output(policy="paper.shared"),
         options=Finishing(verified=False),
     )
     return out
@@ -89,7 +89,7 @@ def test_an_added_token_behind_the_table(tmp_path):
         steps,
         out,
         rows=new_rows()[:6],
-        output=Output(policy="shared"),
+        output=Output(policy="paper.shared"),
         options=Finishing(verified=False),
     )
     lines = texts()[AMHARIC][:2]
@@ -145,11 +145,11 @@ def test_a_sentencepiece_base_is_read_with_its_start(sentencepiece_base, tmp_pat
     # Rows learnt from text are learnt behind it too.
     given = {"text": lines, "tokenizer": with_plan(spec, steps)}
     parts = [token.parts for token in steps.tokens]
-    by_folder = derive_rows(base, parts, "context", **given)
+    by_folder = derive_rows(base, parts, "paper.context", **given)
     by_file = FrozenModel.load(base)
     by_file.tokenizer = HuggingFace.from_parsed("file", spec)
     assert by_file.prefix == (1,)
-    assert (by_folder.rows == derive_rows(by_file, parts, "context", **given).rows).all()
+    assert (by_folder.rows == derive_rows(by_file, parts, "paper.context", **given).rows).all()
     whole = fidelity.run(base, corpus(lines[:2]), [AMHARIC], **PAPER)
     assert len(whole.table("kl")) == STRATEGIES
 
@@ -269,7 +269,7 @@ def test_cells_know_the_text_their_rows_were_learnt_from(tmp_path):
     judged, text = lines[:2], [line for line in lines[2:] if line not in lines[:2]]
     steps = plan_tokens(base_tokenizer(base.folder), {AMHARIC: text}, Planning(budget=4))
 
-    def run(text, methods=("context", "mean"), **options):
+    def run(text, methods=("paper.context", "mean"), **options):
         grid = Grid(base, corpus(judged), Settings(resamples=0), Cells(tmp_path / "cells"))
         options = {"continuation": False, **options}
         made = []
@@ -284,10 +284,12 @@ def test_cells_know_the_text_their_rows_were_learnt_from(tmp_path):
         return made, {(row["method"], row["metric"]): row["value"] for row in grid.rows}
 
     first, values = run(text)
-    assert first == ["context", "mean"]
+    assert first == ["paper.context", "mean"]
     assert run(text) == ([], values)
     made, others = run(text[:-4])
-    assert made == ["context"] and others["context", "kl"] != values["context", "kl"]
+    assert (
+        made == ["paper.context"] and others["paper.context", "kl"] != values["paper.context", "kl"]
+    )
     made, more = run(text, ["mean"], continuation=True)
     assert made == ["mean"] and ("mean", "continuation_bpb") in more
 

@@ -17,8 +17,8 @@ from tokengraft.model.divergence import (  # noqa: E402
     compare,
     likelihoods,
 )
-from tokengraft.render.claim_folder import Row, cosine, fidelity_table  # noqa: E402
-from tokengraft.reproduce.grid import Cells, Key  # noqa: E402
+from tokengraft.paper.claim_folder import Row, cosine, fidelity_table  # noqa: E402
+from tokengraft.paper.grid import Cells, Key  # noqa: E402
 
 
 def test_cosine_by_hand_and_exact_for_equals():
@@ -142,7 +142,7 @@ def test_cells_are_kept_and_keyed_by_everything(tmp_path):
 
 
 def test_table_has_the_papers_own_colours():
-    from tokengraft.reproduce.claim import read_claim
+    from tokengraft.paper.claim import read_claim
 
     paper = read_claim("fidelity")
     names = list(dict.fromkeys(row for row, _ in paper.expected))

@@ -26,13 +26,13 @@ from tokengraft.model.folder import resolve  # noqa: E402
 from tokengraft.model.frozen import FrozenModel, NewRows  # noqa: E402
 from tokengraft.model.reading import LineStates, read  # noqa: E402
 from tokengraft.model.tokenizer_files import surroundings  # noqa: E402
-from tokengraft.planning.plan import Planning  # noqa: E402
-from tokengraft.render.claim_folder import save_fidelity  # noqa: E402
-from tokengraft.reproduce.grid import (  # noqa: E402
+from tokengraft.paper.claim_folder import save_fidelity  # noqa: E402
+from tokengraft.paper.grid import (  # noqa: E402
     Cells,
     Grid,
     Settings,
 )
+from tokengraft.planning.plan import Planning  # noqa: E402
 from tokengraft.tokenizer.convert import from_wordpiece  # noqa: E402
 from tokengraft.tokenizer.huggingface import HuggingFace  # noqa: E402
 from tokengraft.tokenizer.vocabulary import byte_alphabet  # noqa: E402
@@ -187,7 +187,7 @@ def test_latin_text_with_nothing_to_add_scores_exactly_one(base, tmp_path):
         if row["language"] == "amh_Ethi"
     }
     assert values["knn k=1 layer norm", "pooled_cosine"] < 1
-    from tokengraft.reproduce import paper_fidelity as fidelity
+    from tokengraft.paper import fidelity
 
     whole = fidelity.run(
         base.folder,
@@ -215,7 +215,7 @@ def test_latin_text_with_nothing_to_add_scores_exactly_one(base, tmp_path):
 
 def test_only_the_languages_that_were_asked_for_are_judged(base, tmp_path):
     """And a mean only over the paper's twelve; with a part of the lines nothing is judged."""
-    from tokengraft.reproduce import paper_fidelity as fidelity
+    from tokengraft.paper import fidelity
 
     named = tmp_path / "Llama-3.2-1B"  # what decides whose figures they are
     shutil.copytree(base.folder, named)
@@ -251,7 +251,7 @@ def test_only_the_languages_that_were_asked_for_are_judged(base, tmp_path):
 
 def test_linear_at_layer_0_is_the_mean_and_knn_2_agrees_on_two_parts(base):
     from tokengraft.model.frozen import FrozenModel
-    from tokengraft.reproduce.grid import paper_rows
+    from tokengraft.paper.grid import paper_rows
 
     parts = [(10, 20), (30, 40, 50), (60, 70)]
     made = {
@@ -473,7 +473,7 @@ def test_encoder(tmp_path):
 
 
 def test_default_mode_refuses_text_of_the_evaluation_corpus(base):
-    from tokengraft.reproduce.paper_fidelity import DefaultMode, run_default
+    from tokengraft.paper.fidelity import DefaultMode, run_default
 
     lines = ["ሰው ሁሉ ነጻ ሁኖ ተወልዶ በክብርና በመብት እኩል ነው", "የማሰብና የማመዛዘን ችሎታ ስላለው ወንድማማች ነው"]
     grid = Grid(base, corpus(amh_Ethi=lines), Settings(), Cells(None))
@@ -482,8 +482,8 @@ def test_default_mode_refuses_text_of_the_evaluation_corpus(base):
 
 
 def test_default_mode_judges_the_forty_on_its_own_plan(base):
+    from tokengraft.paper.fidelity import DefaultMode, run_default
     from tokengraft.planning.choose import plan_tokens
-    from tokengraft.reproduce.paper_fidelity import DefaultMode, run_default
 
     judged = ["ሰው ሁሉ ነጻ ሁኖ ተወልዶ በክብርና በመብት እኩል ነው", "የማሰብና የማመዛዘን ችሎታ ስላለው ወንድማማች ነው"]
     text = ["ሰው ሁሉ እኩል ነው", "በክብርና በመብት ነው", "ሁሉም ሰው ነጻ ነው"]

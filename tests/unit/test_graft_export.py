@@ -101,7 +101,7 @@ def test_a_special_token_behind_the_table_gets_a_barred_row(tmp_path: Path) -> N
     tokenizer = json.loads((base / "tokenizer.json").read_text())
     vocab = {f"new{i}": OLD + 1 + i for i in range(BUDGET)}
     tokenizer["model"]["vocab"] |= vocab
-    written = grow(base, tmp_path / "out", tokenizer=tokenizer, policy="shared")
+    written = grow(base, tmp_path / "out", tokenizer=tokenizer, policy="paper.shared")
     assert written.new == range(OLD + 1, OLD + 1 + BUDGET)
     assert written.barred == (OLD,)
     weight = load(tmp_path / "out").get_input_embeddings().weight.detach()

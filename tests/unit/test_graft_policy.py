@@ -31,10 +31,11 @@ from tokengraft.core.errors import ModelError, TokengraftError, UsageError
 from tokengraft.corpus import udhr
 from tokengraft.deriving.derive import Derived
 from tokengraft.grafting.graft import Derivation, Finishing, Output, graft, logits_processor
-from tokengraft.grafting.output_policies import generation_config, named, removable, removal
+from tokengraft.grafting.output_policies import generation_config, named
 from tokengraft.grafting.verify.invariants import verify
 from tokengraft.grafting.write_folder import Learned, second_table
 from tokengraft.model.checkpoint import read_json
+from tokengraft.paper.policies import removable, removal
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import Planning
 
@@ -68,7 +69,7 @@ def grow(base: Path, out: Path, rows: Any, policy: str, **options: Any) -> Path:
 
 def test_input_only_generates_as_the_base_does(tied: Path, tmp_path: Path) -> None:
     out = grow(tied, tmp_path / "out", loud_rows(), "input-only")
-    shared = grow(tied, tmp_path / "shared", loud_rows(), "shared")
+    shared = grow(tied, tmp_path / "shared", loud_rows(), "paper.shared")
     assert any(i in NEW for i in generated(shared)), "the rows are loud enough to show a leak"
     assert generated(out) == generated(tied)
     assert generated(out, num_beams=3) == generated(tied, num_beams=3)
@@ -139,10 +140,12 @@ def test_a_biased_head_puts_new_tokens_out_of_reach(tmp_path: Path) -> None:
 def test_shared_takes_the_mean_of_the_parts_or_the_rows_given(tmp_path: Path) -> None:
     base = make(tmp_path / "base", "llama-untied")
     head = load(base).lm_head.weight.detach().numpy()
-    out = grow(base, tmp_path / "mean", new_rows(), "shared")
+    out = grow(base, tmp_path / "mean", new_rows(), "paper.shared")
     expected = np.stack([head[list(group)].mean(0) for group in parts()])
     assert np.allclose(load(out).lm_head.weight[OLD:].detach().numpy(), expected, atol=1e-6)
-    out = grow(base, tmp_path / "given", new_rows(), "shared", learned=Learned(new_rows(seed=5)))
+    out = grow(
+        base, tmp_path / "given", new_rows(), "paper.shared", learned=Learned(new_rows(seed=5))
+    )
     assert np.array_equal(load(out).lm_head.weight[OLD:].detach().numpy(), new_rows(seed=5))
     assert "suppress_tokens" not in json.loads((out / "generation_config.json").read_text())
 
@@ -161,7 +164,7 @@ def test_only_unused_pieces_of_several_bytes_inside_characters_are_removable() -
 def test_remove_says_in_the_folder_what_it_bars(tied: Path, tmp_path: Path) -> None:
     done = graft(
         tied, plan(), tmp_path / "out", Derived(new_rows(), "given"),
-        output=Output(policy="remove"), options=Finishing(check=LINES, verified=False),
+        output=Output(policy="paper.remove"), options=Finishing(check=LINES, verified=False),
     )  # fmt: skip
     barred = len(done.written.barred)
     wanted = f"remove bars {barred} of" if barred else "remove bars nothing"
@@ -170,7 +173,7 @@ def test_remove_says_in_the_folder_what_it_bars(tied: Path, tmp_path: Path) -> N
 
 
 def test_removed_pieces_are_barred_and_new_tokens_are_not(tied: Path, tmp_path: Path) -> None:
-    out = grow(tied, tmp_path / "out", loud_rows(), "remove", removed=(300, 301))
+    out = grow(tied, tmp_path / "out", loud_rows(), "paper.remove", removed=(300, 301))
     settings = json.loads((out / "generation_config.json").read_text())
     assert settings["suppress_tokens"] == [300, 301]
 
@@ -178,14 +181,14 @@ def test_removed_pieces_are_barred_and_new_tokens_are_not(tied: Path, tmp_path: 
 def test_unknown_policies_and_stray_biases(tied: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="Did you mean input-only"):
         named("inputonly")
-    with pytest.raises(UsageError, match="belongs to winner-takes-all"):
-        graft(tied, plan(), tmp_path / "out", rows=new_rows(), output=Output(bias=1.0))
+    with pytest.raises(UsageError, match="has no option 'bias'"):
+        graft(tied, plan(), tmp_path / "out", rows=new_rows(), output=Output(more={"bias": 1.0}))
 
 
 def pooled(
     probabilities: list[float], new: list[int], first: list[int], bias: float
 ) -> list[float]:
-    from tokengraft.grafting.winner_takes_all import WinnerTakesAll
+    from tokengraft.paper.winner_takes_all import WinnerTakesAll
 
     scores = torch.log(torch.tensor([probabilities]))
     result = WinnerTakesAll(new, first, bias)(torch.zeros(1, 1, dtype=torch.long), scores)
@@ -206,7 +209,7 @@ def test_the_larger_of_a_part_and_its_tokens_takes_all() -> None:
 
 
 def test_pooling_keeps_the_mass_and_survives_minus_infinity() -> None:
-    from tokengraft.grafting.winner_takes_all import WinnerTakesAll
+    from tokengraft.paper.winner_takes_all import WinnerTakesAll
 
     torch.manual_seed(0)
     scores = torch.randn(4, 60)
@@ -225,12 +228,14 @@ def test_one_line_switches_winner_takes_all_on(tied: Path, tmp_path: Path) -> No
         tmp_path / "out",
         rows=Derived(loud_rows(), "loud"),
         options=Finishing(verified=False),
-        output=Output(policy="winner-takes-all", bias=-1e9),
+        output=Output(policy="paper.winner-takes-all", more={"bias": -1e9}),
     ).folder
     assert any(i in NEW for i in generated(out))
     never = generated(out, logits_processor=logits_processor(out))
     assert not any(i in NEW for i in never)
-    always = generated(out, logits_processor=logits_processor(out, bias=0.0))
+    pooling = logits_processor(out)
+    pooling[0].bias = 0.0
+    always = generated(out, logits_processor=pooling)
     assert any(i in NEW for i in always)
 
 
@@ -367,7 +372,7 @@ def test_a_head_that_only_the_graft_has_is_checked_beyond_its_old_rows(
     assert said in failed[check]
 
 
-@pytest.mark.parametrize("policy", ["input-only", "shared"])
+@pytest.mark.parametrize("policy", ["input-only", "paper.shared"])
 def test_a_bias_that_would_write_a_new_token_everywhere_is_seen(
     policy: str, tmp_path: Path
 ) -> None:

@@ -395,7 +395,7 @@ def pooled(base: Path) -> Path:
         base.parent / "pooled",
         rows=Derived(new_rows(), "random"),
         options=Finishing(check=LINES),
-        output=Output(policy="winner-takes-all"),
+        output=Output(policy="paper.winner-takes-all"),
     )
     assert made.report is not None
     assert made.report.passed

@@ -13,9 +13,9 @@ from tokengraft.model.frozen import Reading
 
 def test_each_keyword_finds_its_object_and_none_is_the_default() -> None:
     made = options_from(
-        Deriving, {"steps": 7, "device": "cpu", "k": 3, "seed": None, "max_minutes": None}
+        Deriving, {"steps": 7, "device": "cpu", "characters": 99, "seed": None, "max_minutes": None}
     )
-    assert made == Deriving(reading=Reading("cpu"), recipe=Recipe(steps=7), k=3)
+    assert made == Deriving(reading=Reading("cpu"), recipe=Recipe(steps=7), characters=99)
     assert options_from(Deriving, {}) == Deriving()
 
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from tokengraft.planning.baselines import by_likelihood
+from tokengraft.paper.baselines import by_likelihood
 from tokengraft.planning.learn import Learner
 from tokengraft.planning.symbols import Symbols, borders, within_character
 from tokengraft.tokenizer.pipeline import Encoded

@@ -48,7 +48,7 @@ FIGURES += ("jaccard", "containment")
 @pytest.fixture(scope="module")
 def small() -> Audit:
     names = ["t5", "llama-3", "o200k_base"]
-    return audit("udhr", names, LANGUAGES, resamples=20, equiprobable=100)
+    return audit("udhr", names, LANGUAGES, resamples=20)
 
 
 @pytest.fixture(scope="module")

@@ -147,7 +147,7 @@ def test_a_graft_of_the_same_size_is_verified_and_damage_is_seen(case: str, tmp_
     steps = replace(steps, merges=tuple(m for m in plan().merges if "".join(m) in made(steps)))
     rows, out = new_rows()[: len(places)], tmp_path / "out"
     with pytest.raises(UsageError, match="same size"):
-        graft(base, steps, out, rows, output=Output("winner-takes-all"))
+        graft(base, steps, out, rows, output=Output("paper.winner-takes-all"))
     # Text that held a token that went is told, not refused: it may be all there is to train on.
     held = next(text for i in places if ids(one, text := one.decode([i])) == [i])
     done = graft(base, steps, out, rows, options=Finishing(check=[*lines, held]))

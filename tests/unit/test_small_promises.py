@@ -10,6 +10,7 @@ import sqlite3
 from dataclasses import asdict, replace
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -24,7 +25,9 @@ from tokengraft.cli.options import check_out
 from tokengraft.core.cache import Store
 from tokengraft.core.errors import CorpusError, TokengraftError, UsageError
 from tokengraft.evaluating.score import Measurements
-from tokengraft.render.claim_folder import printed, write_verdict
+from tokengraft.paper.claim import judge, read_claim
+from tokengraft.paper.claim_folder import printed, write_verdict
+from tokengraft.paper.commands import APPS
 from tokengraft.render.evaluation_folder import draw
 from tokengraft.render.figures.style import save_figure
 from tokengraft.render.latex import LANDSCAPE, PORTRAIT, latex
@@ -32,7 +35,6 @@ from tokengraft.render.page import document
 from tokengraft.render.page.audits import headline
 from tokengraft.render.selection import Lead
 from tokengraft.render.tables import Cell, Printed
-from tokengraft.reproduce.claim import judge, read_claim
 from tokengraft.tokenizer.catalog import rootstock
 
 
@@ -176,6 +178,12 @@ def commands_in(text: str) -> list[str]:
     return [line for line in lines if line.startswith("tokengraft ") and "…" not in line]
 
 
+def every_verb() -> dict[str, Any]:
+    """Every command by its name, those of plugins too."""
+    plugged = {name: get_command(verb) for name, verb in APPS.items()}
+    return {**get_command(app).commands, **plugged}  # type: ignore[attr-defined]
+
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -186,9 +194,9 @@ def test_every_command_of_the_docs_is_one_that_can_be_given() -> None:
     assert len(commands) > 40
     for line in [*commands, "tokengraft evaluate a b --prompts prompts.txt"]:
         words = shlex.split(line, comments=True)[1:]
-        command = get_command(app)
-        while words[0] in getattr(command, "commands", {}):
-            command = command.commands[words.pop(0)]  # type: ignore[attr-defined]
+        command = every_verb()[words.pop(0)]
+        while words and words[0] in getattr(command, "commands", {}):
+            command = command.commands[words.pop(0)]
         if line in commands:
             command.make_context(line, words)
         else:
@@ -238,7 +246,7 @@ def test_every_link_within_the_docs_leads_somewhere() -> None:
 def test_every_cell_of_the_field_leads_somewhere() -> None:
     """A dash, or a link; ours name options that exist."""
     docs = Path(__file__).parents[2] / "docs"
-    commands = get_command(app).commands  # type: ignore[attr-defined]
+    commands = every_verb()
     rows = [line for line in (docs / "field.md").read_text("utf-8").splitlines() if line[:1] == "|"]
     assert len(rows) > 12 and len({row.count(" | ") for row in (rows[0], *rows[2:])}) == 1
     for row in rows[2:]:
@@ -247,7 +255,10 @@ def test_every_cell_of_the_field_leads_somewhere() -> None:
             assert cell == "–" or re.search(r"\]\(\S+\)", cell), (name, cell)
         for words in re.findall(r"`([^`]+)`", cells[-1]):
             verb, *options = words.split()
-            known = {option for one in commands[verb].params for option in one.opts}
+            command = commands[verb]
+            while options and options[0] in getattr(command, "commands", {}):
+                command = command.commands[options.pop(0)]
+            known = {option for one in command.params for option in one.opts}
             assert {one for one in options if one.startswith("-")} <= known, words
 
 

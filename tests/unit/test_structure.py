@@ -23,10 +23,11 @@ SOURCES = {name: path.read_text("utf-8") for name, path in FILES.items()}
 #: Lowest first. A package may import from itself and from what stands before it.
 FLOORS = (
     "core", "languages", "tokenizer", "corpus", "engine", "model", "auditing", "planning",
-    "deriving", "grafting", "evaluating", "serving", "reproduce", "render", "api", "cli",
+    "deriving", "grafting", "evaluating", "serving", "render", "paper", "api", "cli",
 )  # fmt: skip
-#: The package itself offers everything under one name; `python -m tokengraft` is the command.
-ROOFS = {"tokengraft", "tokengraft.__main__"}
+#: The package itself offers everything under one name; `python -m tokengraft` is the command; a
+#: plugin's commands are verbs of the command line.
+ROOFS = {"tokengraft", "tokengraft.__main__", "tokengraft.paper.commands"}
 #: Verbs as users write them, in Python and on the command line: every option has its keyword.
 VERBS = ("tokengraft.cli.", "tokengraft.api.verbs", "tokengraft.api.compare")
 
@@ -92,6 +93,19 @@ def test_packages_look_down_only():
 def test_an_upward_import_is_seen(planted):
     sources = {**SOURCES, "tokengraft.core.planted": planted}
     assert ("tokengraft.core.planted", "cli") in upward(sources)
+
+
+def test_nothing_imports_the_plugin():
+    """It is loaded by the name of a row or a verb, and only then."""
+    inside = {
+        name for name, text in SOURCES.items() if not name.startswith("tokengraft.paper")
+        for to in imported(text, set(SOURCES)) if to.startswith("tokengraft.paper")
+    }  # fmt: skip
+    assert inside == set()
+    code = "import sys, tokengraft.cli.app, tokengraft.api.verbs, tokengraft.serving; print(sorted("
+    code += "name for name in sys.modules if name.startswith('tokengraft.paper')))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
 
 
 def test_no_import_cycles():

@@ -25,9 +25,8 @@ from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.corpus.rows import Layout
 from tokengraft.corpus.shards import SHARD_BYTES, Format
 from tokengraft.engine import Counting, make_engine
-from tokengraft.grafting.output_policies import DEFAULT
+from tokengraft.grafting.output_policies import DEFAULT, named
 from tokengraft.languages.codes import listed
-from tokengraft.planning import Mode
 from tokengraft.planning.count_words import CountedTexts, WordWork
 from tokengraft.planning.count_words import count_words as count_files
 from tokengraft.planning.plan import Boundaries, Objective, Plan, Planning
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from tokengraft.core.cache import Store
     from tokengraft.deriving.derive import Derived
     from tokengraft.engine.protocol import Engine
-    from tokengraft.grafting.adapt_input import InputAdapted
     from tokengraft.model.frozen import FrozenModel
     from tokengraft.serving.export_gguf import Exported
 
@@ -67,7 +65,6 @@ def audit(
     prices: Place | None = None,
     resamples: int = RESAMPLES,
     skip_missing: bool = False,
-    equiprobable: int | None = None,
     reference: bool = False,
     store: Store | None = None,
     engine: Engine | str | None = None,
@@ -84,7 +81,7 @@ def audit(
     """
     options = Auditing(
         pivot, folders(search), None if prices is None else Path(prices), resamples,
-        skip_missing, equiprobable, reference,
+        skip_missing, reference,
     )  # fmt: skip
     tables = audit_corpus(
         open_corpus(corpus, split, skip_empty), _names(tokenizers), languages, options, store=store,
@@ -166,7 +163,7 @@ def plan(
     text: Sources | None = None,
     *,
     budget: int | None = None,
-    mode: Mode = "merges",
+    mode: str = "merges",
     boundaries: Boundaries = "auto",
     objective: Objective = "total",
     protect: Place | Iterable[Place] = (),
@@ -208,22 +205,20 @@ def derive(
     text: Sources | None = None,
     minutes: float | None = None,
     steps: int | None = None,
-    layer: int | str | None = None,
-    k: int | None = None,
     checkpoint_dir: Place | None = None,
     device: str = "auto",
     dtype: str = "auto",
     seed: int = 0,
+    options: Mapping[str, Any] | None = None,
     derive_options: Mapping[str, Any] | None = None,
     progress: OnProgress | None = None,
 ) -> Derived:
     """Input rows for a plan's tokens, as `graft` takes them (`rows=`).
 
     `auto` distils if `text` is given, otherwise it takes the best method that needs none. `minutes`
-    and `steps` limit training; in `checkpoint_dir` a second call goes on from the first. `layer`
-    and `k` are for methods that read states; `device` and `dtype` are those of `Reading`;
-    `derive_options` are further fields, by name, of `Deriving` or of the options in it, such as
-    `by_text`.
+    and `steps` limit training; in `checkpoint_dir` a second call goes on from the first. `device`
+    and `dtype` are those of `Reading`; `options` are those of a plugin's method, by name, and
+    `derive_options` further fields of `Deriving` or of the options in it, such as `by_text`.
     """
     from tokengraft.grafting.graft import derive_for
     from tokengraft.model.folder import resolve
@@ -232,10 +227,9 @@ def derive(
     base, plan = resolve(_name(model)), _plan(plan)
     extended = insert_proved(base_tokenizer(base.path), plan, base.name)
     settings = {
-        "max_minutes": minutes, "steps": steps, "layer": layer, "k": k,
-        "checkpoint_dir": checkpoint_dir,
+        "max_minutes": minutes, "steps": steps, "checkpoint_dir": checkpoint_dir,
         "device": device, "dtype": dtype, "seed": seed, "progress": progress,
-        **(derive_options or {}),
+        "more": options, **(derive_options or {}),
     }  # fmt: skip
     texts = None if text is None else texts_of(text)
     return derive_for(base.path, plan, extended, method, texts, settings)
@@ -251,15 +245,13 @@ def graft(
     text: Sources | None = None,
     minutes: float | None = None,
     steps: int | None = None,
-    layer: int | str | None = None,
-    k: int | None = None,
     checkpoint_dir: Place | None = None,
     device: str = "auto",
     dtype: str = "auto",
     translation: Sources | None = None,
+    options: Mapping[str, Any] | None = None,
     derive_options: Mapping[str, Any] | None = None,
     policy: str = DEFAULT,
-    bias: float | str = 0.0,
     protect: Sources | None = None,
     untie: bool = True,
     train: str = "auto",
@@ -280,19 +272,19 @@ def graft(
 
     Rows are taken from `rows`, or derived by `method`, from `text` if given (for `minutes` to
     `derive_options` see `derive`). An encoder can learn from a `translation` of the text, line by
-    line, into a language that it reads. `policy` and its options (`bias`, `protect`, `untie`) are
-    explained by `Output`. `train` says what learns: `rows`, `lanes`, `lora` or `all`; `auto` is
-    lanes if text is given and the model can have them, else rows. `lanes` is by how many dimensions
-    at least the model gets wider for lanes (a sixth of its width, 64 to 256); with `lora` and
-    `all`, `keep` is the share of positions in English and code at which the likeliest
-    token must stay the same (0.97). Training goes on from `start`, an earlier graft of the same
-    plan into the same model, if given: from its rows, and its lanes if they are trained again.
-    `adapter_only` writes what adapters learned, without the base. Until the folder is verified,
-    what was learned is kept in `checkpoint_dir`, by default `OUT.training`, from which the same
-    call goes on after a failure. `check` is text to verify on, by default the bundled UDHR. `sign`
-    is a private key: the folder gets a signature that `verify` checks by the public `key`. A folder
-    at `out` that is not a graft is replaced only with `force`. Raises GraftError if verification
-    fails; then `out` is as it was.
+    line, into a language that it reads. `policy` and its options (`protect`, `untie`) are explained
+    by `Output`; `options` are those of a plugin's method or policy, by name. `train` says what
+    learns: `rows`, `lanes` or `lora`; `auto` is lanes if text is given and the model can have them,
+    else rows. `lanes` is by how many dimensions at least the model gets wider for lanes (a sixth of
+    its width, 64 to 256); with `lora`, `keep` is the share of positions in English and code at
+    which the likeliest token must stay the same (0.97). Training goes on from `start`, an earlier
+    graft of the same plan into the same model, if given: from its rows, and its lanes if they are
+    trained again. `adapter_only` writes what adapters learned, without the base. Until the folder
+    is verified, what was learned is kept in `checkpoint_dir`, by default `OUT.training`, from which
+    the same call goes on after a failure. `check` is text to verify on, by default the bundled
+    UDHR. `sign` is a private key: the folder gets a signature that `verify` checks by the public
+    `key`. A folder at `out` that is not a graft is replaced only with `force`. Raises GraftError if
+    verification fails; then `out` is as it was.
     """
     from tokengraft.grafting.graft import Derivation, Finishing, Output
     from tokengraft.grafting.graft import graft as write_graft
@@ -303,17 +295,24 @@ def graft(
     if rows is not None and any(one is not None for one in (start, keep, lanes)):
         raise UsageError("start, keep and lanes say how to train: leave them out, or rows")
     settings = {
-        "max_minutes": minutes, "steps": steps, "layer": layer, "k": k,
-        "checkpoint_dir": checkpoint_dir,
+        "max_minutes": minutes, "steps": steps, "checkpoint_dir": checkpoint_dir,
         "device": device, "dtype": dtype, "progress": progress,
         "translation": None if translation is None else list(lines_of(translation)),
         **(derive_options or {}),
     }  # fmt: skip
+    taken = named(policy).takes
+    given = dict(options or {})
+    more = {name: given.pop(name) for name in taken if name in given}
+    settings["more"] = given
+    if given and rows is not None:
+        raise UsageError(
+            f"options {', '.join(given)} say how to make rows: leave them out, or rows"
+        )
     name = _name(model)
     made = write_graft(
         name, _plan(plan), out,
         Derivation(method, text, settings, train, keep, start, lanes) if rows is None else rows,
-        output=Output(policy, bias, protect, untie),
+        output=Output(policy, more, protect, untie),
         options=Finishing(
             check, verified, license, seed, command, force, adapter_only, sign, device, progress
         ),
@@ -324,35 +323,6 @@ def graft(
         return grafted
     proved = Verified(report.checks, grafted.name, resolve(name).name)
     return Grafted(grafted.folder, grafted.facts, proved)
-
-
-def adapt_input(
-    model: Named,
-    plan: AnyPlan,
-    out: Place,
-    text: Sources,
-    *,
-    kind: str = "attention",
-    minutes: float | None = None,
-    steps: int | None = None,
-    device: str = "auto",
-    seed: int = 0,
-    force: bool = False,
-    progress: OnProgress | None = None,
-) -> InputAdapted:
-    """Train rows and a small map between them and `model`, which itself stays as it is.
-
-    Both go into the folder `out` as safetensors, with a loader that does not need tokengraft;
-    `kind` is one of `model.input_adapter.KINDS`. Raises GraftError if what is loaded afresh is not
-    what was trained; then `out` is as it was.
-    """
-    from tokengraft.grafting.adapt_input import adapt_input as write
-
-    settings = {
-        "max_minutes": minutes, "steps": steps, "device": device, "seed": seed,
-        "progress": progress,
-    }  # fmt: skip
-    return write(_name(model), _plan(plan), out, text, kind, settings, force)
 
 
 def verify(

@@ -18,7 +18,6 @@ from tokengraft.auditing.audit_tables import (
 )
 from tokengraft.auditing.cost import PriceList, read_prices
 from tokengraft.auditing.count_corpus import count_corpus, count_texts
-from tokengraft.auditing.equiprobable import equiprobable
 from tokengraft.auditing.premium import CONFIDENCE
 from tokengraft.auditing.vocabularies import (
     Clean,
@@ -50,9 +49,8 @@ class Auditing:
     Premiums are relative to `pivot`. Tokenizers are also looked up in the folders and archives in
     `search`; one that is known but not on this machine is an error, or with `skip_missing` left out
     and listed in `skipped`. `prices` is the user's own price list. Intervals come from `resamples`
-    of the bootstrap. With `equiprobable`, a table gives what each language would pay if it had that
-    many strings of its own. With `reference`, no faster encoder is used in place of the libraries
-    that tokenizers come with (`tokenizer.fast`).
+    of the bootstrap. With `reference`, no faster encoder is used in place of the libraries that
+    tokenizers come with (`tokenizer.fast`).
     """
 
     pivot: str = PIVOT
@@ -60,7 +58,6 @@ class Auditing:
     prices: Path | None = None
     resamples: int = RESAMPLES
     skip_missing: bool = False
-    equiprobable: int | None = None
     reference: bool = False
 
 
@@ -79,8 +76,6 @@ def audit(
     Everything that can be wrong with the inputs is checked before anything is encoded. An `engine`
     (`engine.make_engine`) counts in other processes or on other machines, with the same result.
     """
-    if options.equiprobable is not None and options.equiprobable < 1:
-        raise UsageError(f"equiprobable must be at least one string, not {options.equiprobable}")
     price_list = read_prices(options.prices)
     named = languages is not None
     pivot = corpus.require(options.pivot)
@@ -104,8 +99,6 @@ def audit(
             opened.close()
     resamples = options.resamples
     order = cluster_order(jaccard(shared))
-    own = options.equiprobable
-    baseline = {"equiprobable": lambda: equiprobable(corpus, pivot, own or 1, resamples)}
     made = Frames(
         {
             "premiums": lambda: frames.premiums(
@@ -117,7 +110,6 @@ def audit(
             "containment": lambda: frames.matrix(located, containment(shared), order),
             "coverage": lambda: frames.coverage(located, characters, texts),
             "cost": lambda: frames.cost(made["premiums"], price_list),
-            **(baseline if own else {}),
         }
     )
     facts = _facts(corpus, pivot, located, skipped, price_list, resamples, named)

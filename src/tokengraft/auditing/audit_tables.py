@@ -108,7 +108,7 @@ class AuditTables:
     #: Tables that an audit may have, in this order.
     NAMES: ClassVar = (
         "premiums", "summary", "vocabulary", "jaccard", "containment", "coverage", "cost",
-        "equiprobable", "counts", "shards", "bad_rows",
+        "counts", "shards", "bad_rows",
     )  # fmt: skip
 
     premiums = _Table(
@@ -120,10 +120,6 @@ class AuditTables:
     containment = _Table("Share of the row's vocabulary that the column's contains, in that order.")
     coverage = _Table("One row per tokenizer and language: characters that are one token.")
     cost = _Table("One row per priced model and language: relative cost, dollars, context.")
-    equiprobable = _Table(
-        "One row per language: its premium if it had equiprobable strings of its own, as many as "
-        "the pivot."
-    )
     counts = _Table("One row per tokenizer and language of text that is not parallel.")
 
     def __eq__(self, other: object) -> bool:

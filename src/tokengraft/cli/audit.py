@@ -85,15 +85,6 @@ def audit(
     prices: Annotated[
         Path | None, typer.Option(help="Your own price file (YAML); see docs/audit.md.")
     ] = None,
-    equiprobable: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Also work out what each language would pay if it and the pivot each had this "
-            "many equally likely strings of their own (a prefix-free vocabulary) and nothing else: "
-            "what is left of a premium when no vocabulary is shared. Parallel text only.",
-        ),
-    ] = None,
     out: options.ResultsOption = None,
     force: ForceOption = False,
     figures: Annotated[bool, options.output(help="Draw figures (with --out).")] = True,
@@ -152,11 +143,6 @@ def audit(
         raise UsageError("--fail-above and --baseline need parallel text: no other has premiums.")
     if words and shard_bytes:
         raise UsageError("--words goes without --shard-bytes: plan cuts text in its own way.")
-    if equiprobable is not None and (monolingual or stream):
-        raise UsageError(
-            "--equiprobable needs parallel text that is loaded whole: leave out "
-            "--stream, --monolingual and whatever implies it."
-        )
     if skip_empty and (monolingual or stream):
         raise UsageError("--skip-empty is for parallel text that is loaded whole; use --skip-bad.")
     if not (monolingual or stream):
@@ -198,7 +184,7 @@ def audit(
             result = verbs.audit(
                 corpus or "udhr", tokenizer or BUNDLED, language or None, split=split,
                 skip_empty=skip_empty, pivot=pivot, search=tokenizers or (), prices=prices,
-                equiprobable=equiprobable, reference=reference, progress=progress,
+                reference=reference, progress=progress,
                 engine=None if here else make_engine(engine, workers, address),
             )  # fmt: skip
     options.tell_empty(result.facts["corpus"].get("left_out", 0))

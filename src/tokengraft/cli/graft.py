@@ -1,4 +1,4 @@
-"""`tokengraft graft` and `tokengraft adapt-input`: a model that reads a plan's tokens."""
+"""`tokengraft graft`: a model that reads a plan's tokens."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -15,7 +15,6 @@ from tokengraft.cli.options import (
     DTYPE,
     KINDS,
     WHOLE_RULE,
-    DeviceOption,
     ModelArgument,
     PlainFormatOption,
     PlainTextColumnOption,
@@ -30,6 +29,7 @@ from tokengraft.core.errors import UsageError
 from tokengraft.core.options import TRAINING_FREE
 from tokengraft.core.wording import counted
 from tokengraft.deriving.known_methods import METHODS
+from tokengraft.deriving.known_methods import named as method_named
 from tokengraft.grafting.output_policies import DEFAULT, POLICIES, named
 
 _rows, _training, _writing = map(panel, ("Rows", "Training", "Writing in new tokens"))
@@ -38,7 +38,7 @@ _rows, _training, _writing = map(panel, ("Rows", "Training", "Writing in new tok
 def _refuse_idle(method: str, text: bool, given: Collection[str]) -> None:
     """UsageError for an option that would do nothing with this method."""
     chosen = "distil" if method == "auto" and text else method
-    uses = METHODS[chosen].uses if chosen in METHODS else ()
+    uses = () if chosen == "auto" else method_named(chosen).uses
     for name in given:
         if name not in uses:
             known = ", ".join(one.name for one in METHODS.values() if name in one.uses)
@@ -48,13 +48,15 @@ def _refuse_idle(method: str, text: bool, given: Collection[str]) -> None:
             raise UsageError(f"--{name} does nothing {idle}: it is for {known}")
 
 
-def _layer(said: str | None) -> int | str | None:
-    """A layer by number or as `norm`; UsageError for anything else."""
-    if said is None or said == "norm":
-        return said
-    if not said.isdecimal():
-        raise UsageError(f"--layer {said!r}: give a number from 0, or norm")
-    return int(said)
+def _pairs(given: Collection[str] | None) -> dict[str, str]:
+    """The values of `--option NAME=VALUE` by name."""
+    pairs = {}
+    for pair in given or ():
+        name, equals, value = pair.partition("=")
+        if not (name and equals and value):
+            raise UsageError(f"--option {pair}: give NAME=VALUE")
+        pairs[name] = value
+    return pairs
 
 
 def graft(
@@ -89,22 +91,13 @@ def graft(
     ] = None,
     text_column: PlainTextColumnOption = "text",
     format_: PlainFormatOption = None,
-    layer: Annotated[
-        str | None,
+    option: Annotated[
+        list[str] | None,
         _rows(
-            help="Layer, for methods that read states: 0 (the rows) to n (the last block's own "
-            "output), or norm (after the final norm, what the output table multiplies)."
-        ),
-    ] = None,
-    k: Annotated[
-        int | None, _rows(min=1, help="Neighbours, for knn and local-linear. Default 5.")
-    ] = None,
-    synthetic: Annotated[
-        int | None,
-        _rows(
-            min=1,
-            help="For methods that read states: this many mixtures of each new token's parts as "
-            "anchors, besides the vocabulary. Default none.",
+            "--option",
+            metavar="NAME=VALUE",
+            help="An option of a plugin's method or policy, as `tokengraft paper` lists them; "
+            "repeat for more.",
         ),
     ] = None,
     minutes: Annotated[
@@ -136,7 +129,7 @@ def graft(
             help="How much of what follows a prompt in new tokens is learned from the text; the "
             "rest is learned from the base model. Default 0.5; 1 for a language that the base "
             "hardly knows, 0 for answers as close to the base's as can be. Not with --policy "
-            "write, nor --train lora or all.",
+            "write, nor --train lora.",
         ),
     ] = None,
     start: Annotated[
@@ -172,7 +165,7 @@ def graft(
             "--protect",
             metavar="FILE",
             help="Text to leave as it is, besides bundled English and code. With --policy write: "
-            "no new token may come up in it; with --train lora or all: it must be read as before. "
+            "no new token may come up in it; with --train lora: it must be read as before. "
             "Repeat for more.",
         ),
     ] = None,
@@ -191,8 +184,8 @@ def graft(
             "stays. lanes: a wider body too, which acts only where a new token has been read, so "
             "that English cannot change (Llama, Mistral, Qwen 2 and 3). lora: adapters in the "
             "body, which read and write new tokens better; English and code are replayed so that "
-            "they move by 0.003 nats at most (--keep). all: every weight but the tables. auto: "
-            "lanes if the model can have them, else rows."
+            "they move by 0.003 nats at most (--keep). auto: lanes if the model can have them, "
+            "else rows."
         ),
     ] = "auto",
     keep: Annotated[
@@ -200,7 +193,7 @@ def graft(
         _training(
             min=0,
             max=1,
-            help="With --train lora or all: at what share of positions in English, code and "
+            help="With --train lora: at what share of positions in English, code and "
             "--protect the likeliest next token must stay the base's, on text not trained on. "
             "Default 0.97, at which their bits change by a few hundredths of a percent. With a "
             "lower share new tokens are read better, with a higher one worse (docs/adapt.md).",
@@ -224,13 +217,6 @@ def graft(
             "base, some tens of MB, instead of the whole model.",
         ),
     ] = False,
-    bias: Annotated[
-        str,
-        _writing(
-            help="For winner-takes-all: how many nats less likely than its first old part a new "
-            "token may be and still win; auto: the best one on held-out lines of --text."
-        ),
-    ] = "0",
     device: Annotated[
         str, _training(help="auto (every visible GPU, else the CPU), cpu, cuda, or cuda:0,cuda:1 …")
     ] = "auto",
@@ -274,10 +260,10 @@ def graft(
     from tokengraft.serving import where_served
 
     check_out(out, holds_file(MANIFEST), force, whole=True)
-    at = _layer(layer)
-    tuned: dict[str, object] = {"layer": at, "k": k, "minutes": minutes, "steps": steps}
-    tuned["checkpoint-dir"] = checkpoint_dir
-    tuned |= {"synthetic": synthetic, "own": own, "by-text": by_text, "start": start}
+    tuned = {
+        "minutes": minutes, "steps": steps, "own": own, "by-text": by_text, "start": start,
+        "checkpoint-dir": checkpoint_dir,
+    }  # fmt: skip
     _refuse_idle(method, bool(text), [name for name, value in tuned.items() if value is not None])
     if by_text is not None and (named(policy).trains or train not in ("auto", "rows", "lanes")):
         given = "--policy write" if named(policy).trains else f"--train {train}"
@@ -297,17 +283,17 @@ def graft(
     with drawing() as progress:
         result = run_graft(
             model, plan, out, method=method, text=read_text(text, text_column, format_),
-            minutes=minutes, steps=steps, layer=at, k=k, device=device, dtype=dtype,
+            minutes=minutes, steps=steps, options=_pairs(option), device=device, dtype=dtype,
             checkpoint_dir=checkpoint_dir,
             translation=read_text(translation, text_column, format_),
-            derive_options={"synthetic": synthetic, "own": own, "by_text": by_text},
-            policy=policy, bias=bias, protect=read_text(protect, text_column, format_),
+            derive_options={"own": own, "by_text": by_text},
+            policy=policy, protect=read_text(protect, text_column, format_),
             untie=not tied, train=train, keep=keep, lanes=lanes, start=start,
             adapter_only=adapter_only, sign=sign,
             seed=seed, force=force, command=["tokengraft", *sys.argv[1:]], progress=progress,
         )  # fmt: skip
     warn(*result.notes)
-    if POLICIES[policy].trains:
+    if named(policy).trains:
         warn(
             "sample from it, or give generate logits_processor=tokengraft.logits_processor(OUT), "
             "since the likeliest single token often is an old one"
@@ -330,67 +316,3 @@ def graft(
         if (result.facts.get("trained") or {}).get("train") == "lanes":
             said += " Lanes were tried in transformers, vLLM and, but for Qwen 2, llama.cpp only."
         stdout.print(said, markup=False)
-
-
-def adapt_input(
-    model: ModelArgument,
-    plan: PlanArgument,
-    text: Annotated[
-        list[str], typer.Option("--text", help=f"Text to train on, FILE or CODE=FILE: {KINDS}.")
-    ],
-    out: Annotated[Path, typer.Option("--out", "-o", help=f"Folder for the adapter. {WHOLE_RULE}")],
-    kind: Annotated[
-        Literal["attention", "convolution", "tag"],
-        typer.Option(
-            help="The map behind the rows. attention: a causal layer and an MLP. convolution: each "
-            "position sees itself and the three before it. tag: one row for the language, added to "
-            "all."
-        ),
-    ] = "attention",
-    text_column: PlainTextColumnOption = "text",
-    format_: PlainFormatOption = None,
-    minutes: Annotated[
-        float | None, typer.Option(min=0, help="Stop training after this many minutes.")
-    ] = None,
-    steps: Annotated[
-        int | None, typer.Option(min=1, help="At most this many steps of training.")
-    ] = None,
-    device: DeviceOption = "auto",
-    seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
-    force: ReplaceOption = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-) -> None:
-    """Write rows and a small map in front of a model that stays as it is (docs/ideas.md).
-
-    The folder has both as safetensors, the new tokenizer, and a loader that
-    needs nothing but transformers. Text without a new token is read exactly as
-    the base reads it. graft --train lora reads better with as many weights.
-
-    [bold]Examples[/bold]
-
-      tokengraft adapt-input rootstock plan/ --text shan.txt -o adapted/
-
-      tokengraft adapt-input rootstock plan/ --text shan.txt --kind tag -o adapted/
-    """
-    from tokengraft.api.verbs import adapt_input as run_adapt_input
-
-    check_out(out, holds_file("input_adapter.safetensors"), force, whole=True)
-    lines = read_text(text, text_column, format_)
-    assert lines is not None
-    with drawing() as progress:
-        made = run_adapt_input(
-            model, plan, out, lines, kind=kind, minutes=minutes, steps=steps, device=device,
-            seed=seed, force=force, progress=progress,
-        )  # fmt: skip
-    warn(*made.rows.notes)
-    scores = {"start": made.rows.start, "floor": made.rows.floor, "trained": made.rows.held_out}
-    kl = {name: None if score is None else score.kl for name, score in scores.items()}
-    if json:
-        about = {"folder": str(made.folder), "kind": kind, "new_tokens": len(made.rows.rows)}
-        print_json({**about, "weights": made.weights, "held_out_kl": kl})
-        return
-    said = f"{len(made.rows.rows)} rows and {made.weights:,} weights of a map behind them"
-    stdout.print(f"{said}: {made.folder}", markup=False)
-    worth = ", ".join(f"{name} {value:.3f}" for name, value in kl.items() if value is not None)
-    stdout.print(f"held-out KL (nats): {worth}", markup=False)
-    stdout.print(f"{made.folder}/README.md says how to load it", markup=False)

@@ -13,7 +13,7 @@ import sys
 from typing import Any, NoReturn
 
 #: Commands that write all of their files or none.
-_WHOLE = ("audit", "compare", "plan", "insert", "graft", "adapt-input", "evaluate", "report")
+_WHOLE = ("audit", "compare", "plan", "insert", "graft", "evaluate", "report")
 _KEPT = {
     "audit": "What was counted is kept: run the command again to go on.",
     "plan": "Text that was counted is kept; the choice of tokens starts over.",

@@ -47,6 +47,11 @@ ReplaceOption: TypeAlias = Annotated[
 ]
 
 
+#: Options that a plugin has taken over, as they are said now.
+_MOVED = {f"--{name}": f"--option {name}=N" for name in ("k", "layer", "synthetic", "bias")}
+_MOVED["--equiprobable"] = "`tokengraft paper equiprobable --strings N`"
+
+
 def _named(params: list[Any]) -> list[Any]:
     """Name what an option takes: typer prints `<bool>` after flags, `<list[str]>` after lists."""
     for param in params:
@@ -75,6 +80,9 @@ class Command(TyperCommand):
         current folder.
         """
         ctx.allow_extra_args = True
+        for word in args:
+            if moved := _MOVED.get(word.partition("=")[0]):
+                ctx.fail(f"{word} is called {moved} now (docs/paper.md)")
         empty = any(not word or (word.startswith("--") and word.endswith("=")) for word in args)
         if empty and not ctx.resilient_parsing:
             ctx.fail("An argument is empty. Is a variable of the shell not set?")

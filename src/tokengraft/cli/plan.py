@@ -23,7 +23,7 @@ from tokengraft.cli.options import (
 from tokengraft.core.errors import UsageError
 from tokengraft.core.options import PIVOT
 from tokengraft.core.wording import counted
-from tokengraft.planning import MODES, Mode
+from tokengraft.planning import MODES, mode_named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,12 +60,11 @@ def plan(
             min=1,
             metavar="N",
             show_default="2000",
-            help="At most this many new tokens in all; not with --mode paper, which adds every "
-            "character that the vocabulary lacks.",
+            help="At most this many new tokens in all.",
         ),
     ] = None,
     mode: Annotated[
-        Mode,
+        str,
         _option(
             metavar="MODE",
             help="How strings are chosen. "
@@ -185,9 +184,10 @@ def plan(
     check_out(out, holds_file("plan.json"), force)
     corpus = open_corpus(test, split)
     check_objective(objective)
+    mode_named(mode)
     codes, sources = _asked(tokenizer, language, text or [], corpus, pivot, tokenizers or ())
     texts: CountedTexts | dict[str, list[str]] | None = None
-    if sources and mode == "paper":
+    if sources and mode_named(mode).literal:
         texts = lines_by_language(sources, text_column or "text", format_)
     elif sources:
         with drawing() as progress:

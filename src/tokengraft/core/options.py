@@ -12,11 +12,11 @@ import functools
 import importlib
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
-from tokengraft.core.errors import TokengraftError, no_such
+from tokengraft.core.errors import TokengraftError, UsageError, no_such
 
 PIVOT = "eng_Latn"  # the language that premiums are relative to
 RESAMPLES = 1000  # of the bootstrap
@@ -71,6 +71,51 @@ class Later:
     def __call__(self, *given: Any, **options: Any) -> Any:
         """Import and call it."""
         return self.load()(*given, **options)
+
+
+PLUGINS = ("paper",)  # packages of tokengraft that add rows to registries
+Row = TypeVar("Row")
+
+
+def load_plugin(name: str) -> Any:
+    """Import `tokengraft.NAME`, which adds its rows to the registries."""
+    return importlib.import_module(f"{__package__.partition('.')[0]}.{name}")
+
+
+def find_row(
+    what: str,
+    name: str,
+    table: Mapping[str, Row],
+    also: Sequence[str] = (),
+    recorded: bool = False,
+) -> Row:
+    """The row called `name` ("paper.knn" is one of the plugin `tokengraft.paper`), or UsageError.
+
+    The error lists the known names, `also` some that are no rows, and says what a name without its
+    plugin is called now. A name that is `recorded` in an older file needs no plugin's name.
+    """
+    known = [*also, *table]
+    if name not in table and name.partition(".")[0] in PLUGINS:
+        load_plugin(name.partition(".")[0])
+        known = [*also, *table]
+    if name in table:
+        return table[name]
+    for plugin in PLUGINS:
+        load_plugin(plugin)
+        full = f"{plugin}.{name}"
+        if full in table and recorded:
+            return table[full]
+        if full in table:
+            raise UsageError(f"{what} {name!r} is called {full} now: it belongs to `{plugin}`")
+    raise no_such(what, name, known)
+
+
+def refuse_unknown(given: Collection[str], known: Sequence[str], what: str) -> None:
+    """UsageError for the first of the `given` names that `what` does not take."""
+    for name in given:
+        if name not in known:
+            takes = f"it takes {', '.join(known)}" if known else "it takes none"
+            raise UsageError(f"{what} has no option {name!r}: {takes}")
 
 
 _types: Callable[[Any], dict[str, Any]] = functools.cache(get_type_hints)

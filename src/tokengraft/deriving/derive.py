@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from tokengraft.core.errors import UsageError
-from tokengraft.core.options import TRAINING_FREE
+from tokengraft.core.options import TRAINING_FREE, refuse_unknown
 from tokengraft.core.progress import OnProgress
 from tokengraft.core.verdict import Judged, Verdict, judge
 from tokengraft.deriving.known_methods import named
@@ -146,6 +146,7 @@ def derive_rows(
             f"method {chosen.name} trains rows at most, only distil the body too: give text "
             "(--text FILE), or graft without --train"
         )
+    refuse_unknown(options.more, chosen.takes, f"method {chosen.name}")
     loaded = FrozenModel.load(model, options.reading)
     _check(parts, loaded)
     extended = None if tokenizer is None else _tokenizer(tokenizer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +16,6 @@ from tokengraft.core.progress import OnProgress, Progress
 from tokengraft.deriving.distil.passages import Lots, read_lots
 from tokengraft.deriving.distil.recipe import Adapting, Recipe, Writing
 from tokengraft.deriving.methods import Rows
-from tokengraft.deriving.states import Layer
 from tokengraft.model.frozen import FrozenModel, Reading
 from tokengraft.model.reading import Reader
 from tokengraft.tokenizer.adapters import Tokenizer
@@ -49,44 +48,40 @@ class Start:
 class Deriving:
     """How rows are derived.
 
-    For methods that read states: `layer`, `k` (neighbours) and `synthetic` (mixtures of each new
-    token's parts as further anchors). For methods that train: `recipe`, `start` (a method that
-    needs no text, or what was learned before), `characters` (the longest passage) and `languages`
-    (how many lines of the text each language has, in this order: all are trained on alike). For
-    distil alone: `writing` trains output rows too, `adapting` the body, and `in_front` an
-    `input_adapter`; `translation` has the text's lines in a language that an encoder reads, from
-    which it learns what was UNK. `cache` keeps states of the vocabulary between calls. In
-    `checkpoint_dir` a second call with the same arguments goes on from the last checkpoint; unless
-    `keep_states` is false, the teacher's states are kept there too.
+    For methods that train: `recipe`, `start` (a method that needs no text, or what was learned
+    before), `characters` (the longest passage) and `languages` (how many lines of the text each
+    language has, in this order: all are trained on alike). For distil alone: `writing` trains
+    output rows too, `adapting` the body; `student` makes another model to learn beside the rows,
+    and its rate; `translation` has the text's lines in a language that an encoder reads, from which
+    it learns what was UNK. In `checkpoint_dir` a second call with the same arguments goes on from
+    the last checkpoint; unless `keep_states` is false, the teacher's states are kept there too.
+    `more` holds options that a plugin's method takes, by name.
     """
 
     reading: Reading = field(default_factory=Reading)
     recipe: Recipe = field(default_factory=Recipe)
     writing: Writing | None = None
     adapting: Adapting | None = None
-    in_front: str | None = None
-    layer: Layer = 0
-    k: int = 5
-    synthetic: int = 0
+    student: Callable[[Task], tuple[FrozenModel, float]] | None = None
+    more: Mapping[str, Any] = field(default_factory=dict)
     start: str | Start = TRAINING_FREE
     translation: Sequence[str] | None = None
     characters: int = 400
     languages: tuple[int, ...] = ()
-    cache: Path | str | None = None
     checkpoint_dir: Path | str | None = None
     keep_states: bool = True
 
     def __post_init__(self) -> None:
         if self.recipe.by_text is not None and not self.only_rows:
             raise UsageError(
-                "--by-text (by_text) does nothing with --policy write, --train lora or all, or "
-                "adapt-input: there, what follows a prompt is learned from the base model alone"
+                "--by-text (by_text) does nothing with --policy write or --train lora: there, what "
+                "follows a prompt is learned from the base model alone"
             )
 
     @property
     def only_rows(self) -> bool:
         """Whether only rows and lanes learn, and only to be read: English is safe either way."""
-        return self.writing is None and self.in_front is None and not self.replays
+        return self.writing is None and self.student is None and not self.replays
 
     @property
     def replays(self) -> bool:

@@ -34,7 +34,7 @@ from tokengraft.evaluating.score import SCORES, Bootstrap, Measurements, Score
 from tokengraft.evaluating.translations import translation_scores
 from tokengraft.evaluating.writing import english_greedy, written_scores
 from tokengraft.grafting.manifest import done
-from tokengraft.grafting.output_policies import POLICIES
+from tokengraft.grafting.output_policies import recorded
 from tokengraft.grafting.same_size import grown, is_same_size
 from tokengraft.languages.codes import listed
 from tokengraft.model.checkpoint import read_json
@@ -133,7 +133,7 @@ def _measure(
     new = new.narrow(old.dimensions)
     chosen = _languages(languages, new)
     kept: dict[str, Score] = {}
-    if old.kind == "causal" and ("trained" in new.manifest or POLICIES[new.policy].writes):
+    if old.kind == "causal" and ("trained" in new.manifest or recorded(new.policy).writes):
         kept = _protected(old, new, corpus, options)
     given = corpus
     if not isinstance(corpus, ParallelCorpus):
@@ -142,7 +142,7 @@ def _measure(
     if text is not None:
         assert_disjoint(lines_of(text), corpus)
     drawn, room = options.drawn, min(old.window, new.window)
-    writes = POLICIES[new.policy].writes
+    writes = recorded(new.policy).writes
     labels = None if options.probe is None else read_labels(options.probe)
     measured: dict[tuple[str, str], Score] = {}
     unread: list[str] = []

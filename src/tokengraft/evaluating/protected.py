@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tokengraft.evaluating.score import Bootstrap, Metric, Score, Sums, score
-from tokengraft.grafting.output_policies import POLICIES
+from tokengraft.grafting.output_policies import recorded
 from tokengraft.model.divergence import MEASURING, Head, vocabulary_blocks
 from tokengraft.model.frozen import FrozenModel
 from tokengraft.model.libraries import require_torch
@@ -58,7 +58,7 @@ def protected_scores(
             continue
         kl, same, positions, before, after, stray = sums.T
         parts = {"kl": (kl, positions), "top1": (same, positions), "bits": (after - before, before)}
-        if POLICIES[graft.policy].writes:
+        if recorded(graft.policy).writes:
             parts["stray"] = stray, positions
         for name, (above, below) in parts.items():
             metric = METRICS[f"{kind.lower()}_{name}"]
@@ -79,7 +79,7 @@ def _sums(base: FrozenModel, graft: FrozenModel, lines: Sequence[str], most: int
     count = min(len(base.weight), len(base.tokenizer.vocabulary))
     heads = (
         base.head(count).exact(),
-        graft.head(None if POLICIES[graft.policy].writes else count).exact(),
+        graft.head(None if recorded(graft.policy).writes else count).exact(),
     )
     sums = np.zeros((len(ids), 6))
     sizes = np.fromiter(map(len, ids), np.int64, len(ids))

@@ -46,7 +46,7 @@ class Facts:
     fidelity: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # language, measure
     verdict: str = ""
     measured: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # UDHR premiums
-    trained: str = "rows"  # what was trained: rows, lanes, lora or all
+    trained: str = "rows"  # what was trained: rows, lanes or lora
     moved: Mapping[str, str] = field(default_factory=dict)  # how far protected text moved, by kind
     adapter: bool = False
     encoder: bool = False

@@ -15,17 +15,16 @@ from numpy.typing import NDArray
 
 from tokengraft.core.errors import MissingExtra, TokengraftError, UsageError, no_such
 from tokengraft.core.files import writing_folder
-from tokengraft.core.options import options_from
+from tokengraft.core.options import options_from, refuse_unknown
 from tokengraft.core.progress import OnProgress, Progress
 from tokengraft.core.verdict import Done
-from tokengraft.corpus import udhr
 from tokengraft.corpus.lines_of import Sources, lines_of, spaced, texts_of
 from tokengraft.deriving.derive import Derived, derive_rows
 from tokengraft.deriving.distil.recipe import SETTLED, TRAINED, WIDENED, Adapting, Writing
 from tokengraft.deriving.task import Deriving
 from tokengraft.grafting.card import Facts, write_card
 from tokengraft.grafting.manifest import outputs, read_manifest, shown_command, write_manifest
-from tokengraft.grafting.output_policies import DEFAULT, POLICIES, named, removable, removal
+from tokengraft.grafting.output_policies import DEFAULT, named, recorded
 from tokengraft.grafting.same_size import shrink
 from tokengraft.grafting.signature import check_key, sign
 from tokengraft.grafting.start import read_start
@@ -64,13 +63,13 @@ class Derivation:
     """How to make rows: by `method`, from `text` if it is given (`corpus.lines_of`).
 
     `train` says what learns (`auto`: `_what_learns`): the new `rows` alone, LoRA adapters in the
-    body as well (`lora`), or the whole body (`all`), or else `lanes`, which make it wider and
-    cannot change what it says of text without new tokens. With `lora` and `all`, `keep` is the
-    share of positions of protected text whose likeliest token must stay the same
-    (`Adapting.keeping`). `start` is an earlier graft of the same plan, from which training goes on
-    (`read_start`). With `train="lanes"`, `lanes` is by how many dimensions at least the body gets
-    wider (64), with four neurons in each block for every one asked for. `options` holds `progress`
-    and, by name, fields of `Deriving` and of the option objects inside it.
+    body as well (`lora`), or else `lanes`, which make it wider and cannot change what it says of
+    text without new tokens. With `lora`, `keep` is the share of positions of protected text whose
+    likeliest token must stay the same (`Adapting.keeping`). `start` is an earlier graft of the same
+    plan, from which training goes on (`read_start`). With `train="lanes"`, `lanes` is by how many
+    dimensions at least the body gets wider (64), with four neurons in each block for every one
+    asked for. `options` holds `progress` and, by name, fields of `Deriving` and of the option
+    objects inside it.
     """
 
     method: str = "auto"
@@ -86,14 +85,14 @@ class Derivation:
 class Output:
     """What `generate` may do with the new tokens (`output_policies`).
 
-    `bias` is for winner-takes-all: a number, or `auto` for the best one on held-out lines of the
-    text. Under `write`, new tokens are trained to stay silent in `protect` and in bundled English
-    and code (which a body that is trained must also read as before); a tied model gets a separate
-    head unless `untie` is false, when the same row serves as input and as output.
+    `more` holds options that a plugin's policy takes, by name. Under `write`, new tokens are
+    trained to stay silent in `protect` and in bundled English and code (which a body that is
+    trained must also read as before); a tied model gets a separate head unless `untie` is false,
+    when the same row serves as input and as output.
     """
 
     policy: str = DEFAULT
-    bias: float | str = 0.0
+    more: Mapping[str, Any] = field(default_factory=dict)
     protect: Sources | None = None
     untie: bool = True
 
@@ -138,7 +137,10 @@ def graft(
     if options.sign is not None:
         check_key(options.sign)
     text = rows.text if isinstance(rows, Derivation) else None
-    bias = _bias(output, text is not None or options.check is not None)
+    refuse_unknown(output.more, chosen.takes, f"policy {chosen.name}")
+    bias: Any = 0.0
+    if chosen.settle is not None:
+        bias = chosen.settle(output.more, text is not None or options.check is not None)
     texts = None if text is None else texts_of(text)
     training_lines = None if texts is None else list(chain.from_iterable(texts))
     base = resolve(model)
@@ -159,7 +161,8 @@ def graft(
     if options.verified and training_lines is not None:
         first_parts = [token.parts[0] for token in plan.tokens]
         refuse_unreadable(base.path, new, plan.languages, first_parts)
-    if any(POLICIES[one["policy"]].trains or POLICIES[one["policy"]].pools for one in earlier):
+    before = [recorded(one["policy"]) for one in earlier]
+    if any(policy.trains or policy.pools for policy in before):
         notes.append(
             f"what {base.name} writes in new tokens is kept: for greedy decoding give generate "
             "logits_processor=tokengraft.logits_processor(folder)"
@@ -197,8 +200,8 @@ def graft(
     others = check_lines(plan.languages) if check is None else lines_of(check)
     lines = [*spaced(training_lines or (), _MOST_LINES), *others]
     removed: tuple[int, ...] = ()
-    if chosen.removes:
-        removed, note = _removable(old, new, parts, lines)
+    if chosen.bars is not None:
+        removed, note = chosen.bars(old, new, parts, lines)
         notes.append(note)
     pieces = None
     if plan.places is None:
@@ -250,7 +253,7 @@ def graft(
             folder, base=base.name, plan=plan, rows=derived.rows,
             method={"method": derived.method, "params": dict(derived.params),
                     "notes": list(derived.notes)},
-            output={"policy": chosen.name, "bias": bias or 0.0}, written=written,
+            output={"policy": chosen.name, "bias": bias}, written=written,
             run={"command": shown_command(options.command), "seed": options.seed, **about},
         )  # fmt: skip
 
@@ -268,8 +271,8 @@ def graft(
         )  # fmt: skip
         if pieces is not None:
             (whole / SENTENCEPIECE).write_bytes(pieces)
-        if bias is None:
-            bias, said = _choose_bias(whole, written, parts, training_lines or lines)
+        if callable(bias):
+            bias, said = bias(whole, written.new, parts, training_lines or lines)
             facts = replace(facts, notes=(*facts.notes, said))
             derived = replace(derived, notes=(*derived.notes, said))
         if adapting is not None:
@@ -350,19 +353,6 @@ def _refuse_full(
     check_room(place, checkpoint.size + more + 32 * learned, "with what is learned the model needs")
 
 
-def _bias(output: Output, text: bool) -> float | None:
-    """The bias as a number; None if it is still to be chosen on text (`auto`)."""
-    try:
-        bias = None if output.bias == "auto" else float(output.bias)
-    except ValueError:
-        raise UsageError(f"no bias {output.bias!r}: give a number, or auto") from None
-    if bias != 0 and not named(output.policy).pools:
-        raise UsageError(f"a bias belongs to winner-takes-all, not to {output.policy}")
-    if bias is None and not text:
-        raise UsageError("a bias is chosen on text of the language: give some with --text FILE")
-    return bias
-
-
 def _what_learns(
     rows: Derivation, base: Model, plan: Plan, output: Output, adapter_only: bool
 ) -> str:
@@ -438,25 +428,6 @@ def _refuse_overwriting(
         )
 
 
-def _choose_bias(
-    folder: Path, written: Written, parts: Sequence[Sequence[int]], lines: Sequence[str]
-) -> tuple[float, str]:
-    """The best bias on the held-out lines (all lines if none is held out), and a note on it."""
-    from tokengraft.deriving.distil.passages import is_held_out
-    from tokengraft.grafting.winner_takes_all import best_bias, bias_curve
-    from tokengraft.model.frozen import FrozenModel
-
-    held_out = [line for line in lines if is_held_out(line, 0.05)] or lines
-    first_parts = [group[0] for group in parts]
-    curve = bias_curve(FrozenModel.load(folder), written.new, first_parts, held_out)
-    bias = best_bias(curve)
-    worth = {one.bias: one.right for one in curve}
-    return bias, (
-        f"bias {bias:g} chosen on held-out text: {worth[bias]:.2f} right bytes per sampled token "
-        f"(bias 0: {worth[0.0]:.2f}, not pooled: {worth[None]:.2f})"
-    )
-
-
 def _adapting(
     rows: Derived | NDArray[np.float32] | Derivation,
     text: Sequence[str] | None,
@@ -473,7 +444,7 @@ def _adapting(
         raise UsageError(f"--lanes {rows.lanes}: give 1 or more, with --train lanes")
     if train == "rows":
         if rows.keep is not None:
-            raise UsageError("rows alone keep all of English: --keep goes with --train lora or all")
+            raise UsageError("rows alone keep all of English: --keep goes with --train lora")
         return None
     if text is None:
         raise UsageError(f"--train {train} learns from text: give some with --text FILE")
@@ -498,19 +469,17 @@ def _adapting(
     return replace(given, train=train, protect=quiet or given.protect)
 
 
-def logits_processor(folder: str | Path, bias: float | None = None, *, greedy: bool = True) -> Any:
+def logits_processor(folder: str | Path, *, greedy: bool = True) -> Any:
     """The `logits_processor` that `generate` needs for the folder's output policy.
 
-    For winner-takes-all, the pooling processor, with the given bias or else the folder's; for
-    write, if decoding is `greedy`, the choice of the likeliest text instead of the likeliest token
-    (sampling needs nothing); for the other policies an empty list, since the folder's generation
+    For write, if decoding is `greedy`, the choice of the likeliest text instead of the likeliest
+    token (sampling needs nothing); for input-only an empty list, since the folder's generation
     config already does everything. A graft of a graft gets what both of them need.
     """
     try:
         from transformers import LogitsProcessorList
 
         from tokengraft.grafting.greedy_text import GreedyText
-        from tokengraft.grafting.winner_takes_all import WinnerTakesAll
     except ImportError:
         raise MissingExtra("A logits processor", "model") from None
     manifest = read_manifest(Path(folder))
@@ -520,11 +489,10 @@ def logits_processor(folder: str | Path, bias: float | None = None, *, greedy: b
     first: dict[int, int] = {}
     written: list[int] = []
     for output in outputs(manifest):
-        policy, new = POLICIES[output["policy"]], range(*output["new"])
+        policy, new = recorded(output["policy"]), range(*output["new"])
         parts = output["first_parts"]
         if policy.pools:  # the latest first: its first parts may be tokens of an earlier graft
-            pool = WinnerTakesAll(new, parts, output["bias"] if bias is None else bias)
-            processors.insert(0, pool)
+            processors.insert(0, policy.pools(new, parts, output["bias"]))
         first |= {number: first.get(part, part) for number, part in zip(new, parts, strict=True)}
         written += new if policy.trains else ()
     if written and greedy:
@@ -572,21 +540,6 @@ def _shared(base: Path, output: Output) -> bool:
     if output.untie or not named(output.policy).trains:
         return False
     return find_layout(read_json(base / CONFIG), read_checkpoint(base)).tied
-
-
-def _removable(
-    old: dict[str, Any], new: dict[str, Any], parts: Sequence[Sequence[int]], lines: Sequence[str]
-) -> tuple[tuple[int, ...], str]:
-    """Old parts that neither `lines` nor any bundled language needs, to be barred; and a note."""
-    corpus = udhr.load()
-    world = corpus.lines(*corpus.languages)
-    read = piece_reader(family(old))
-    pieces = [b""] * (max(vocabulary(old).values()) + 1)
-    for token, number in vocabulary(old).items():
-        pieces[number] = read(token)
-    known = [[part for part in group if part < len(pieces)] for group in parts]
-    removed = removable(known, pieces, Pair(old, new).emitted([*lines, *world]))
-    return removed, removal(known, pieces, len(removed))
 
 
 def check_target(out: Path, base: Path, force: bool, known: str = MANIFEST) -> None:

@@ -21,7 +21,7 @@ from tokengraft.core.errors import ModelError
 from tokengraft.core.files import sha256, sha256_file, write_json
 from tokengraft.core.verdict import Done
 from tokengraft.deriving.distil.recipe import SETTLED, WIDENED
-from tokengraft.grafting.output_policies import POLICIES
+from tokengraft.grafting.output_policies import is_recorded, recorded
 from tokengraft.grafting.write_folder import Written
 from tokengraft.model.checkpoint import read_json
 from tokengraft.model.embedding_tables import is_encoder
@@ -101,7 +101,7 @@ def done(manifest: Mapping[str, Any], config: Mapping[str, Any]) -> Done | None:
     architecture = next(iter(config.get("architectures") or ()), None)
     return Done(
         trained=(manifest.get("trained") or {}).get("train", "rows") if learned else None,
-        writes=POLICIES[manifest["output"]["policy"]].trains,
+        writes=recorded(manifest["output"]["policy"]).trains,
         settled=params.get("stopped") == SETTLED,
         unread=read < params.get(there, 0),
         by_text=params.get("by_text"),
@@ -157,8 +157,7 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
 def _sound(output: Any) -> bool:
     return (
         isinstance(output, dict)
-        and isinstance(output.get("policy"), str)
-        and output["policy"] in POLICIES
+        and is_recorded(output.get("policy"))
         and isinstance(output.get("bias"), int | float)
         and math.isfinite(output["bias"])
         and all(_numbers(output.get(key)) for key in ("new", "first_parts", "barred"))

@@ -16,34 +16,30 @@ new rows are the mean of all old rows, so each scores the mean of the old scores
 the best of them, and by Jensen's inequality n new tokens take at most n / (V + n) of the
 probability. If the head has a bias, that of new tokens is -10,000, which no program gets past.
 
-`shared`: new tokens may be written too. In a tied model the input rows score them; in an untied one
-rows given by the caller, else the mean of the parts' output rows. (The first part's row alone would
-give all new tokens with that first part the same score.)
+`write`: new tokens may be written too, by output rows that were trained for it
+(`deriving.distil`). They are separate from the input rows, for which a tied model gets a copy of
+its table as head (old rows are the same bytes in both), unless the model is to stay tied: then the
+same rows serve both. Where a policy writes without trained rows, an untied head's are the mean of
+the parts' output rows. (The first part's row alone would give all new tokens with that first part
+the same score.)
 
-`remove`: as shared; besides, old pieces of several bytes that are not whole characters are barred
-if the check text no longer needs them, that is, parts of new tokens that the new tokenizer emits
-nowhere in it. Single bytes stay, so every text can still be written.
-
-`write`: as shared, with output rows that were trained to be written (`deriving.distil`). They are
-separate from the input rows, for which a tied model gets a copy of its table as head (old rows are
-the same bytes in both), unless the model is to stay tied: then the same rows serve both.
-
-`winner-takes-all`: as shared; `WinnerTakesAll` pools a new token with its first old part.
+`tokengraft.paper` adds policies of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengraft.core.errors import ModelError, look_up
+from tokengraft.core.errors import ModelError, UsageError
+from tokengraft.core.options import find_row
 from tokengraft.model.checkpoint import Checkpoint, Tensor
 from tokengraft.model.embedding_tables import Tables, text_config
-from tokengraft.tokenizer.vocabulary import decoded
 
 
 @dataclass(frozen=True)
@@ -51,18 +47,23 @@ class OutputPolicy:
     """One policy.
 
     `help` is a line for the command line, `card` the paragraph in a model's card. `writes`: plain
-    `generate` may emit new tokens; `removes`: old pieces that no text needs any more are barred;
-    `pools`: it needs the logits processor and takes a bias; `trains`: it needs trained output rows,
-    hence text.
+    `generate` may emit new tokens; `trains`: it needs trained output rows, hence text. A plugin's
+    policy may have more: `bars` gives old ids that are barred too, and a note, from the tokenizers
+    before and after, the new tokens' parts and the check text; `pools` makes a logits processor
+    from the new ids, their first parts and a bias; `settle` gives that bias for the options that it
+    `takes` (and whether there is text), or what chooses it, with a note, from the written folder,
+    the new ids, their parts and text.
     """
 
     name: str
     help: str
     card: str
     writes: bool = True
-    removes: bool = False
-    pools: bool = False
     trains: bool = False
+    bars: Callable[..., tuple[tuple[int, ...], str]] | None = None
+    pools: Callable[[Sequence[int], Sequence[int], float], Any] | None = None
+    settle: Callable[[Mapping[str, Any], bool], Any] | None = None
+    takes: tuple[str, ...] = ()
 
 
 POLICIES: dict[str, OutputPolicy] = {
@@ -85,29 +86,6 @@ POLICIES: dict[str, OutputPolicy] = {
             "`model.generate(..., logits_processor=tokengraft.logits_processor(folder))`.",
             trains=True,
         ),
-        OutputPolicy(
-            "shared",
-            "answers may be in new tokens, untrained for it: at least twice the base's bits",
-            "`shared`: `generate` may emit the new tokens as well as the old ones. No row was "
-            "trained to be written: what comes out in new tokens is worse than the base's text.",
-        ),
-        OutputPolicy(
-            "remove",
-            "as shared; parts of characters that no text needs now are barred, single bytes never",
-            "`remove`: `generate` may emit the new tokens; old pieces inside characters that no "
-            "text of the check needs any more are barred (`suppress_tokens` in "
-            "`generation_config.json`).",
-            removes=True,
-        ),
-        OutputPolicy(
-            "winner-takes-all",
-            "as shared, with a logits processor that pools a new token with its first old part",
-            "`winner-takes-all`: a new token and its first old part pool their probability and the "
-            "larger takes it. Switch it on with "
-            "`model.generate(..., logits_processor=tokengraft.logits_processor(folder))`; "
-            "without it the model behaves as under `shared`.",
-            pools=True,
-        ),
     )
 }
 DEFAULT = "input-only"
@@ -115,7 +93,19 @@ DEFAULT = "input-only"
 
 def named(name: str) -> OutputPolicy:
     """The policy of that name; UsageError with the known names otherwise."""
-    return look_up("output policy", name, POLICIES)
+    return find_row("output policy", name, POLICIES)
+
+
+def recorded(name: str) -> OutputPolicy:
+    """The policy that a manifest names; those of `paper` once went without its name."""
+    return find_row("output policy", name, POLICIES, recorded=True)
+
+
+def is_recorded(name: object) -> bool:
+    """Whether a manifest may name this policy."""
+    with contextlib.suppress(UsageError):
+        return isinstance(name, str) and bool(recorded(name))
+    return False
 
 
 BARRED_BIAS = -10_000.0  # far below any score, still finite in float16
@@ -163,33 +153,6 @@ def new_bias(
         return np.full(len(parts), BARRED_BIAS, np.float32)
     values = checkpoint.rows(table, 0, table.shape[0])
     return np.array([values[list(group)].mean() for group in parts], np.float32)
-
-
-def removable(
-    parts: Iterable[Sequence[int]], pieces: Sequence[bytes], emitted: Collection[int]
-) -> tuple[int, ...]:
-    """Old parts to bar: of several bytes, not whole characters, and not in `emitted`.
-
-    `pieces` are the old tokens' bytes by id, `emitted` the ids of the check text under the new
-    tokenizer.
-    """
-    seen = {part for group in parts for part in group} - set(emitted)
-    return tuple(sorted(p for p in seen if len(pieces[p]) > 1 and decoded(pieces[p]) is None))
-
-
-def removal(parts: Iterable[Sequence[int]], pieces: Sequence[bytes], removed: int) -> str:
-    """What `removable` did, in a sentence, with the reason if it barred nothing."""
-    every = {part for group in parts for part in group}
-    if removed:
-        return f"remove bars {removed} of the {len(every)} old pieces that new tokens are made of"
-    single = sum(len(pieces[part]) <= 1 for part in every)
-    whole = sum(len(pieces[part]) > 1 and decoded(pieces[part]) is not None for part in every)
-    needed = len(every) - single - whole
-    return (
-        f"remove bars nothing, so this is as shared: of the {len(every)} old pieces that new "
-        f"tokens are made of, {single} are single bytes, which stay so that every text can be "
-        f"written, {whole} are whole characters, and {needed} are still needed by some text"
-    )
 
 
 def barred(

@@ -12,7 +12,7 @@ from tokengraft.core.errors import ModelError, UsageError
 from tokengraft.deriving.distil.recipe import Adapting
 from tokengraft.deriving.task import Start
 from tokengraft.grafting.manifest import new_ids, plan_hash, read_manifest
-from tokengraft.grafting.output_policies import POLICIES
+from tokengraft.grafting.output_policies import recorded
 from tokengraft.model.checkpoint import Tensor, read_checkpoint, read_json
 from tokengraft.model.embedding_tables import find_layout, refuse_damaged
 from tokengraft.model.folder import CONFIG, MANIFEST, Model
@@ -91,7 +91,7 @@ def _read(
         return values
 
     inputs = rows(layout.input)
-    writes = POLICIES[manifest["output"]["policy"]].trains
+    writes = recorded(manifest["output"]["policy"]).trains
     head = rows(layout.head or layout.input)[:, :width] if writes else None
     start = Start(inputs[:, :width], head)
     if not trained:

@@ -65,6 +65,8 @@ class FrozenModel:
     Every weight is frozen except the parameters named in `learning`, which a student has.
     """
 
+    can_be_halved = True  # to bfloat16, for training
+
     def __init__(
         self,
         model: Any,
@@ -83,7 +85,6 @@ class FrozenModel:
             name: weight.requires_grad_() for name, weight in named if name in learning
         }
         self.kind, self.name, self._folder = kind, name, folder
-        self.front: Any = None
         self._cut: int | None = None
         self._tokenizer, self._window, self._others = tokenizer, window, tuple(others)
         self.body = body(model) if kind == "causal" else model
@@ -137,12 +138,6 @@ class FrozenModel:
     ) -> FrozenModel:
         """Like `around`, with copies on the same devices as this model."""
         return self.around(model, learning, self._others, of)
-
-    def behind(self, adapter: Any) -> FrozenModel:
-        """The same model with a trainable `input_adapter` in front, on the first device only."""
-        behind = self.around(self.model)
-        behind.front, behind.learning = adapter, dict(adapter.named_parameters())
-        return behind
 
     def narrow(self, width: int) -> FrozenModel:
         """The same model with states and output rows of no more than `width` dimensions.
@@ -281,8 +276,7 @@ class FrozenModel:
     def embed(self, ids: torch.Tensor, new: NewRows) -> torch.Tensor:
         """Rows of `ids` as the embedding module returns them (scaled); new ids' come from `new`.
 
-        Passed through the adapter in front, if there is one. Differentiable in `new.rows`, which
-        are rounded and scaled as the module would do it.
+        Differentiable in `new.rows`, which are rounded and scaled as the module would do it.
         """
         is_new = ids >= new.first
         known: torch.Tensor = self.embedding(ids.masked_fill(is_new, 0))
@@ -294,11 +288,7 @@ class FrozenModel:
         if self.scale != 1.0:
             added = added * known.new_tensor(self.scale)
         rows: torch.Tensor = require_torch().where(is_new[..., None], added, known)
-        if self.front is None:
-            return rows
-        from tokengraft.model.input_adapter import adapted
-
-        return adapted(self.front, rows, is_new)
+        return rows
 
     def states(
         self, ids: torch.Tensor, mask: Any = None, new: NewRows | None = None, **more: Any

@@ -17,12 +17,11 @@ from tokengraft.core.errors import TokengraftError, UsageError, panics_as_errors
 from tokengraft.core.wording import counted, some_languages
 from tokengraft.corpus.lines_of import CountedText, count_text
 from tokengraft.languages.codes import script_of
-from tokengraft.planning import MODES
+from tokengraft.planning import mode_named
 from tokengraft.planning.job import LEAST, Job, Request
 from tokengraft.planning.learn import Learner, Step
 from tokengraft.planning.new_tokens import NewToken
 from tokengraft.planning.objectives import check_objective, target_of
-from tokengraft.planning.paper import plan_literals
 from tokengraft.planning.permitted import territory
 from tokengraft.planning.plan import BUDGET, Effect, Plan, PlanCut, Planning, Protection, Proven
 from tokengraft.planning.protect import Protected, measure_elsewhere, newly_emitted, unrelaxed
@@ -51,7 +50,7 @@ def plan_tokens(
     """A plan of new tokens, within the budget, for the languages of `texts` (code to lines).
 
     Lines are read one by one and not kept, so a text may be larger than memory; it may also be
-    counted beforehand (`CountedText`). Mode paper keeps all lines.
+    counted beforehand (`CountedText`). A mode of added tokens keeps all lines.
 
     Guarantees: no text at all gets longer, and every new token is emitted on `texts`. The first
     follows from how merges are appended and pieces joined (`insert`, `kept_cuts`). It is checked
@@ -68,15 +67,16 @@ def plan_tokens(
     check_objective(options.objective)
     _try_out(TokenizerKey(tokenizer))
     mode, pivot = options.mode, options.pivot
-    if mode == "paper" and options.budget is not None:
+    way = mode_named(mode)
+    if way.literal and options.budget is not None:
         raise UsageError(
-            "mode paper adds every character the vocabulary lacks, so it takes no budget "
+            f"mode {mode} adds every character the vocabulary lacks, so it takes no budget "
             "(--budget): leave it out, or use mode characters"
         )
     pieces = family(tokenizer) in ("unigram", "wordpiece")
-    if options.same_size and (mode == "paper" or pieces):
-        raise UsageError("same size needs a BPE tokenizer, and does not go with mode paper")
-    if MODES[mode].rule is not None and (pieces or options.objective != "total"):
+    if options.same_size and (way.literal or pieces):
+        raise UsageError(f"same size needs a BPE tokenizer and merges, not mode {mode}")
+    if way.rule is not None and (pieces or options.objective != "total"):
         raise UsageError(
             f"mode {mode} is a baseline for BPE that takes all text together: leave the "
             "objective at total, or use mode merges"
@@ -91,9 +91,9 @@ def plan_tokens(
     for text in (*texts.values(), check):
         if isinstance(text, str):
             raise UsageError("a text must be lines, not one string: split it first")
-    if mode == "paper":
+    if way.literal is not None:
         with panics_as_errors("planning"):
-            return _used(plan_literals(tokenizer, _whole_lines(texts), test or {}, pivot))
+            return _used(way.literal(tokenizer, _whole_lines(texts), test or {}, pivot))
     words = {c: t if isinstance(t, CountedText) else count_text(t) for c, t in texts.items()}
     request = Request(tokenizer, words, options, budget, test or {}, list(check), protect)
     with panics_as_errors("planning"):
@@ -167,7 +167,7 @@ def _why_no_more(plan: Plan) -> list[str]:
         f"every further piece in a planned script occurs fewer than {LEAST} times in its text,"
         f"{kept} or would not be used in it; more text gives more tokens"
     )
-    if MODES[plan.mode].rule is not None:
+    if mode_named(plan.mode).rule is not None:
         why = f"no further string that mode {plan.mode} names can be made by merges in the text"
     elif plan.family == "wordpiece" or plan.mode == "characters":
         why = "no further character of a planned script in the text lacks a token"
@@ -196,7 +196,7 @@ def _above(plan: Plan, target: float) -> list[str]:
 
 
 def _why_none(plan: Plan, code: str) -> str:
-    if plan.mode == "paper":
+    if plan.literal:
         return "the vocabulary holds every character of the text"
     target, before = target_of(plan.objective), plan.languages[code].premium_before
     if target is not None and before is not None and before <= target:

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from tokengraft.core.errors import TokengraftError, UsageError
 from tokengraft.corpus.lines_of import CountedText
 from tokengraft.languages.codes import script_of
-from tokengraft.planning import MODES, Mode
+from tokengraft.planning import mode_named
 from tokengraft.planning.chain import Ints
 from tokengraft.planning.curve import Curve, mean_ratio
 from tokengraft.planning.learn import Learner
@@ -172,7 +172,7 @@ class Job:
         for _ in range(_ATTEMPTS):
             learner = self._learner(banned)
             curve = Curve(request.budget, self.matrices, options.pivot, self.old, self.old_totals)
-            if rule := MODES[options.mode].rule:
+            if rule := mode_named(options.mode).rule:
                 choose = rule(learner, request.budget, self._least)
             else:
                 choose = chooser(
@@ -192,7 +192,7 @@ class Job:
 
 def _restrict(
     symbols: Symbols,
-    mode: Mode,
+    mode: str,
     banned: frozenset[str],
     belongs: Callable[[bytes], bool] | None,
     alone: Callable[[str], bool],

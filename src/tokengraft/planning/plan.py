@@ -15,12 +15,12 @@ from typing import Any, Literal, TypeAlias, cast
 from tokenizers import Tokenizer
 
 from tokengraft.auditing.frames import UNK_LIMIT
-from tokengraft.core.errors import TokengraftError, TokenizerError
+from tokengraft.core.errors import TokengraftError, TokenizerError, UsageError
 from tokengraft.core.files import write_json
 from tokengraft.core.options import PIVOT, read_as, require
 from tokengraft.core.wording import one_line
 from tokengraft.languages.codes import well_formed
-from tokengraft.planning import Mode
+from tokengraft.planning import MODES, mode_named
 from tokengraft.planning.new_tokens import NewToken, check_tokens
 from tokengraft.tokenizer.insert import Additions, Family, family, fingerprint, fold, insert
 from tokengraft.tokenizer.pre_tokenizer import RELAXABLE, relaxed_pattern
@@ -47,7 +47,7 @@ class Planning:
     """
 
     budget: int | None = None
-    mode: Mode = "merges"
+    mode: str = "merges"
     boundaries: Boundaries = "auto"
     objective: Objective = "total"
     pivot: str = PIVOT
@@ -154,7 +154,7 @@ class Plan:
 
     tokenizer: str  # `insert.fingerprint` of the tokenizer it is for
     family: Family
-    mode: Mode
+    mode: str
     objective: Objective
     budget: int
     cut: PlanCut
@@ -184,19 +184,24 @@ class Plan:
         if self.check.pieces:
             longer = f"{self.check.longer} of {self.check.pieces:,} pieces of text got longer."
             return f"{longer} {self.protected.said}" if self.protected else longer
-        if self.mode == "paper":
-            return "Mode paper does not check whether text gets longer."
+        if self.literal:
+            return f"Mode {self.mode} does not check whether text gets longer."
         return "Every new token is used in the text, and no more of its characters are UNK."
+
+    @property
+    def literal(self) -> bool:
+        """Whether its tokens are added tokens, cut out of the text before the model sees it."""
+        return mode_named(self.mode, recorded=True).literal is not None
 
     @property
     def additions(self) -> Additions:
         """What goes into the tokenizer."""
-        unigram = self.family == "unigram" and self.mode != "paper"
+        unigram = self.family == "unigram" and not self.literal
         return Additions(
             tokens=tuple((token.id, token.token) for token in self.tokens),
             merges=self.merges,
             scores=tuple(token.score or 0.0 for token in self.tokens) if unigram else (),
-            literal=self.mode == "paper",
+            literal=self.literal,
             pattern=self.cut.new_pattern,
         )
 
@@ -238,6 +243,10 @@ def _check_values(plan: Plan) -> None:
     """TokengraftError for a plan with a value out of range."""
     objectives, objective = (*OBJECTIVES, "minimax"), plan.objective.partition(":")[0]
     require(objective in objectives, "objective", objective, f"one of {', '.join(objectives)}")
+    try:
+        mode_named(plan.mode, recorded=True)
+    except UsageError:
+        require(False, "mode", plan.mode, f"one of {', '.join(MODES)}")
     require(plan.tokens, "tokens", plan.tokens, "at least one token")
     require(plan.languages, "languages", plan.languages, "at least one language")
     for name in plan.cut.scripts:
@@ -286,7 +295,7 @@ def with_plan(tokenizer: dict[str, Any], plan: Plan, label: str | None = None) -
             f"this plan is for the tokenizer {_named(plan.label, plan.tokenizer)}, not "
             f"{_named(label, got)}: plan again"
         )
-    check_tokens(tokenizer, plan.tokens, plan.merges, plan.mode == "paper")
+    check_tokens(tokenizer, plan.tokens, plan.merges, plan.literal)
     cut = plan.cut
     expected = relaxed_pattern(tokenizer, cut.scripts) if cut.scripts else None
     if cut.new_pattern != expected:

@@ -35,6 +35,7 @@ from tokengraft.languages.codes import (
     well_formed,
 )
 from tokengraft.model.tokenizer_files import TOKENIZER_CONFIG, write_tokenizer_json
+from tokengraft.planning import mode_named
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.curve import mean_ratio
 from tokengraft.planning.permitted import shares_letters
@@ -132,7 +133,7 @@ def plan(
         test=tested or None,
         check=[*_same_script(codes, corpus), *_same_script(codes, udhr.load())],
         protect=protected_text(
-            kept, shares_letters(codes) and options.mode != "paper", options.keep_names
+            kept, shares_letters(codes) and not mode_named(options.mode).literal, options.keep_names
         ),
         elsewhere={
             f"{pivot} of {one_line(corpus.name)}": corpus.lines(pivot),

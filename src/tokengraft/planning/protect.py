@@ -200,7 +200,7 @@ def insert_proved(
     says is protected. The vocabulary grows, even if the plan gives new tokens the places of old
     ones (`plan.folded`).
     """
-    if plan.mode != "paper" and (foreign := foreign_piece(plan)) is not None:
+    if not plan.literal and (foreign := foreign_piece(plan)) is not None:
         raise TokenizerError(
             f"this plan was edited: its token {foreign!r} holds nothing of the scripts of "
             f"{', '.join(plan.languages)}, so text in any language would change. Plan again."

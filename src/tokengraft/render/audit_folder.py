@@ -42,7 +42,6 @@ FILES = {
     "containment": "how much of each vocabulary another one holds",
     "coverage": "how much of each language’s text is written with one-token characters",
     "cost": "what the premiums mean in money and context",
-    "equiprobable": "what each language would pay with a vocabulary of its own",
     "speakers": "premium against number of speakers",
     "apart": "the premium taken apart: split pattern, longer tokens, characters",
     "counts": "what each language’s text costs; texts differ, so this is not a premium",
@@ -59,7 +58,6 @@ COLUMNS = {
     "script": "ISO 15924 code of the script",
     "family": "language family",
     "speakers_total": "people who use it, as a first language or later; empty where not known",
-    "strings": "equiprobable strings that each language has, {pivot} too",
     "n": "passages (sentences, articles) that both languages have",
     "premium": "mean over passages of tokens(language) / tokens({pivot}); {pivot} is 1; empty "
     "where no passage is in both",

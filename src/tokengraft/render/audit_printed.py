@@ -60,7 +60,7 @@ def printed(audit: AuditTables) -> dict[str, Printed]:
         "premiums": _premiums, "premiums_compact": _compact, "summary": _summary,
         "vocabulary": _vocabulary, "jaccard": partial(_square, name="jaccard", caption=alike),
         "containment": partial(_square, name="containment", caption=contained),
-        "coverage": _coverage, "cost": _cost, "equiprobable": _equiprobable,
+        "coverage": _coverage, "cost": _cost,
     }  # fmt: skip
     there = {*audit.frames, *(f"{name}_compact" for name in audit.frames)}
     return {name: make(audit) for name, make in makers.items() if name in there}
@@ -151,22 +151,6 @@ def _cost(audit: AuditTables) -> Printed:
     if free := list(dict.fromkeys(frame.filter(pl.col("input_usd").is_null())["model"])):
         notes.append(f"Without a price on that list, so the factor only: {', '.join(free)}.")
     return replace(_wide(audit, "cost", caption, "relative_cost", by="model"), notes=notes)
-
-
-def _equiprobable(audit: AuditTables) -> Printed:
-    frame = audit.equiprobable.sort("premium", "language", descending=[True, False])
-    rows = [
-        _language(row["language"])
-        + [_number(row[name], "{:.2f}") for name in ("premium", "premium_low", "premium_high")]
-        for row in frame.to_dicts()
-    ]
-    caption = (
-        f"What each language would pay if it and {pivot_name(audit)} had {frame['strings'][0]:,} "
-        "equiprobable strings of their own and nothing else; chosen on every other unit, counted "
-        "on the others"
-    )
-    header = ["Language", "Code", "Premium", "from", "to"]
-    return Printed("equiprobable", caption, header, rows, left=2, codes=1)
 
 
 def _notes(audit: AuditTables, cells: pl.DataFrame) -> list[str]:

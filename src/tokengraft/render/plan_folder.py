@@ -143,7 +143,7 @@ def write_up(planned: TestedPlan) -> str:
         relaxed = f"Word boundaries are relaxed for {', '.join(scripts)}: {', '.join(kept)}."
         lines += ["", f"{relaxed} Other scripts are cut as before."]
     said = plan.checked
-    if plan.mode != "paper":
+    if not plan.literal:
         said = f"Checked with the real encoder: {said[0].lower()}{said[1:]}"
     return "\n".join([*lines, "", said, *(f"\n{in_markdown(note)}" for note in plan.notes), ""])
 

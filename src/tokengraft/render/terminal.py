@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from tokengraft.auditing.audit_tables import AuditTables
     from tokengraft.evaluating.score import Measurements
     from tokengraft.planning.plan_files import TestedPlan
-    from tokengraft.reproduce.claim import ClaimCell, ClaimVerdict
-    from tokengraft.reproduce.paper_fidelity import Fidelity
 
 SHOWN = 24  # languages of an audit that are printed
 _EDGES = 3  # a cell's padding of two spaces and the rule after it
@@ -156,10 +154,6 @@ def show_audit(console: Console, audit: AuditTables) -> None:
         Column(every[known.name], [_cost(cells[code, known.name], figure, form) for code in codes])
         for known in audit.tokenizers
     ]
-    if "equiprobable" in audit.frames:
-        own = dict(audit.equiprobable.select("language", "premium").rows())
-        alone = ["" if own[code] is None else form.format(own[code]) for code in codes]
-        columns.append(Column(f"{audit.equiprobable['strings'][0]:,} strings of its own", alone))
     spoilt = any("†" in cell for column in columns for cell in column.cells)
     captions = []
     if "tokens_per_unit" in table.columns:
@@ -413,52 +407,3 @@ def plain(value: Any) -> str:
     if not isinstance(value, float):
         return str(value)
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-
-
-def show_verdict(console: Console, verdict: ClaimVerdict) -> None:
-    """Print a claim cell by cell, what differs, and whether it holds."""
-    claim, (rows, columns) = verdict.claim, verdict.axes
-    marks = {(cell.row, cell.column): _mark(cell, claim.decimals) for cell in verdict.cells}
-    down, across = rows, columns
-    if len(columns) > len(rows):  # terminals are taller than wide
-        down, across = columns, rows
-        marks = {(column, row): mark for (row, column), mark in marks.items()}
-    table = Table("", *across, title=claim.title)
-    for name in down:
-        table.add_row(name, *(marks.get((name, other), "") for other in across))
-    console.print(table)
-    judged = [column for column in columns if column not in claim.besides]
-    exact = [column for column in judged if verdict.exact(column)]
-    console.print(f"{len(exact)} of {len(judged)} columns exact for all {len(rows)} rows.")
-    for column in claim.besides:
-        console.print(f"{column}: {'exact too' if verdict.exact(column) else 'not exact'}.")
-    if claim.known:
-        console.print(f"Known to differ (paper → ours): {claim.why}", markup=False)
-    for cell in verdict.cells:
-        if cell.verdict in ("differs", "missing"):
-            ours = "not found here" if cell.ours is None else f"ours {cell.ours}"
-            console.print(
-                f"[red]{cell.verdict}[/red]: {cell.row}, {cell.column}: "
-                f"paper {cell.paper:g}, {ours}"
-            )
-    console.print(verdict.line, markup=False)
-
-
-def _mark(cell: ClaimCell, decimals: int) -> str:
-    paper = f"{cell.paper:.{decimals}f}"
-    if cell.verdict == "reproduced":
-        return f"[green]{paper}[/green]"
-    if cell.ours is None:
-        return f"[red]{paper} → ?[/red]"
-    colour = "yellow" if cell.verdict == "known difference" else "red"
-    return f"[{colour}]{paper} → {cell.ours:.{decimals}f}[/{colour}]"
-
-
-def show_fidelity(console: Console, fidelity: Fidelity) -> None:
-    """Print the grid by the paper's metric and by KL."""
-    for metric in ("pooled_cosine", "kl"):
-        best = fidelity.table(metric)
-        table = Table(*best.columns, title=f"{fidelity.model}, paper mode: {metric}")
-        for row in best.rows():
-            table.add_row(*(plain(value) for value in row))
-        console.print(table)

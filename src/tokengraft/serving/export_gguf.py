@@ -10,7 +10,7 @@ from pathlib import Path
 from tokengraft.core.errors import MissingExtra, ModelError, TokengraftError, UsageError
 from tokengraft.core.files import write_text
 from tokengraft.grafting.manifest import outputs, read_manifest
-from tokengraft.grafting.output_policies import POLICIES
+from tokengraft.grafting.output_policies import recorded
 from tokengraft.grafting.small_files import barred_ids
 from tokengraft.grafting.verify.invariants import check_lines
 from tokengraft.model.folder import resolve
@@ -91,9 +91,9 @@ def export(
             notes += _try(made, folder)
         made.replace(out)
     manifest = read_manifest(folder)
-    policies = [POLICIES[one["policy"]] for one in outputs(manifest)]
+    policies = [recorded(one["policy"]) for one in outputs(manifest)]
     if any(policy.pools for policy in policies):
-        notes.append("llama.cpp has no winner-takes-all: the file behaves as under `shared`")
+        notes.append("llama.cpp pools no tokens: the file behaves as without the logits processor")
     if any(policy.trains for policy in policies):
         notes.append("sample from it: decoded greedily it writes old tokens more than it should")
     said = (

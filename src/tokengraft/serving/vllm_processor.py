@@ -1,4 +1,4 @@
-"""A vLLM logits processor for grafts: bars `suppress_tokens` and applies winner-takes-all.
+"""A vLLM logits processor for grafts: bars `suppress_tokens` and applies the output policy.
 
 vLLM finds it by the entry point `vllm.logits_processors` as soon as tokengraft is installed in its
 environment; `vllm serve FOLDER` needs no option, and requests no parameter. It reads the served
@@ -99,13 +99,12 @@ def _refuse_other_ids(folder: Path, served: str, words: Sequence[str]) -> None:
 
 
 def _pooling(graft: dict[str, Any]) -> list[Any]:
-    """Winner-takes-all for each graft in the folder that has this policy, the latest first."""
-    from tokengraft.grafting.output_policies import POLICIES
+    """The logits processor of each graft in the folder whose policy has one, the latest first."""
+    from tokengraft.grafting.output_policies import recorded
 
     every = [*graft.get("earlier", ()), graft.get("output", {})]
-    pooled = [one for one in every[::-1] if one and POLICIES[one["policy"]].pools]
-    if not pooled:
-        return []
-    from tokengraft.grafting.winner_takes_all import WinnerTakesAll
-
-    return [WinnerTakesAll(range(*o["new"]), o["first_parts"], o["bias"]) for o in pooled]
+    made = []
+    for output in filter(None, every[::-1]):
+        if pools := recorded(output["policy"]).pools:
+            made.append(pools(range(*output["new"]), output["first_parts"], output["bias"]))
+    return made

@@ -27,7 +27,6 @@ from tokengraft.model.reading import Reader
 from tokengraft.tokenizer.align import Aligner, Ints
 
 _OWN = 320  # tokens of a passage that the base writes
-FRONT_RATE = 1e-3  # of Adam, for an adapter in front
 # Factors of the recipe if only rows learn, and only for reading (rootstock, FLORES dev of amh, tam
 # and hin, 600 steps): KL .204 and continuation excess 2.15 % instead of .207 and 2.33 %; with twice
 # as many mixtures .217 and 2.09 %.
@@ -141,18 +140,6 @@ def _own(task: Task) -> list[str]:
     return go_on(task.model, begun, recipe.own, tokens, recipe.seed, task.tell("own text"))
 
 
-def _in_front(task: Task, kind: str) -> FrozenModel:
-    """The model behind a new adapter of that kind, which does nothing yet."""
-    import torch
-
-    from tokengraft.model.input_adapter import KINDS
-
-    with torch.random.fork_rng([]):
-        torch.manual_seed(task.options.recipe.seed)
-        adapter = KINDS[kind](task.model.dimensions)
-    return task.model.behind(adapter.to(task.model.device))
-
-
 def _with_lanes(task: Task, adapting: Adapting) -> FrozenModel:
     """The model with lanes: those of the start, or such as do nothing yet."""
     start = task.options.start
@@ -166,9 +153,9 @@ def _with_lanes(task: Task, adapting: Adapting) -> FrozenModel:
 
 def _taught(task: Task) -> tuple[FrozenModel, float] | None:
     """A student that learns beside the rows and needs no replay, and its rate; None without one."""
-    front, adapting = task.options.in_front, task.options.adapting
-    if front is not None:
-        return _in_front(task, front), FRONT_RATE
+    adapting = task.options.adapting
+    if task.options.student is not None:
+        return task.options.student(task)
     if adapting is not None and adapting.grows:
         return _with_lanes(task, adapting), adapting.lanes_rate / task.model.dimensions
     return None
@@ -190,7 +177,7 @@ def _recipe(task: Task) -> Recipe:
     what is trained for reading is trained in more and smaller steps.
     """
     recipe, minutes = task.options.recipe, task.options.recipe.max_minutes
-    reads = task.options.writing is None and task.options.in_front is None
+    reads = task.options.writing is None and task.options.student is None
     if reads and task.model.device.type == "cpu" and minutes is not None and minutes >= _SOME:
         plain = Recipe()
         unset = [name for name in _HURRIED if getattr(recipe, name) == getattr(plain, name)]

@@ -147,10 +147,10 @@ class Distiller:
     def _in_half(self, reader: Reader) -> Reader:
         """The same reader in bfloat16 if that is faster and can be had."""
         model = reader.model
-        whole = model.weight.dtype == torch.float32 and model.front is None
-        if self.replay is not None and self.replay.adapting.train == "all" and model.learning:
-            whole = False  # nothing is left to be halved
-        if not (whole and quick_in_half(self.device) and len(reader.team) == 1):
+        whole = model.weight.dtype == torch.float32
+        if not (
+            model.can_be_halved and whole and quick_in_half(self.device) and len(reader.team) == 1
+        ):
             return reader
         return Reader(halved(model, self._halves), reader.first_new, reader.prefix)
 
@@ -169,7 +169,7 @@ class Distiller:
         model = twin(reader.model, adapting, self.recipe.seed)
         if scarce(reader.model, model, adapting):
             save_memory(model)
-        if adapting.train == "lora" and adapting.apart and replay.passages:
+        if adapting.apart and replay.passages:
             generator = np.random.default_rng([self.recipe.seed, 4])
             planned, protected = (
                 [ids[n] for n in generator.permutation(len(ids))[:512]]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: What a graft may train besides choosing tokens.
 _LEAST_KEPT = 0.7
-TRAINED = ("rows", "lanes", "lora", "all")
+TRAINED = ("rows", "lanes", "lora")
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Writing:
 
 @dataclass(frozen=True)
 class Adapting:
-    """Asks that the body learn too: `lanes`, adapters of `rank` (`lora`), or `all` of its weights.
+    """Asks that the body learn too: `lanes`, or adapters of `rank` (`lora`).
 
     `lanes` are that many dimensions or a few more, with a head and so many `neurons` in each block,
     which only new tokens use (see `lanes`): English cannot change, and nothing below is needed.
@@ -154,10 +154,9 @@ class Adapting:
         """What a manifest says of it; of lanes nothing has to be promised."""
         if self.grows:
             return {"train": self.train, "neurons": self.neurons}
-        rank = {"rank": self.rank} if self.train == "lora" else {}
         return {
             "train": self.train,
-            **rank,
+            "rank": self.rank,
             "promised": {"kl": self.keep_kl, "top1": self.keep_top1},
         }
 

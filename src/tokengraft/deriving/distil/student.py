@@ -1,7 +1,6 @@
 """The model that learns: a twin of the base whose body moves; the tables stay.
 
     lora   W x + B A x  at every linear layer of the lower blocks, B = 0 at first; W itself stays
-    all    every weight but the tables, in float32
 
 Reference: Hu et al. 2022, LoRA (https://arxiv.org/abs/2106.09685), as implemented by `peft`; the
 twin shares the base's weights. Changed: A does not begin at random, but in directions that planned
@@ -59,11 +58,6 @@ def require_peft() -> Any:
 
 def twin(base: FrozenModel, adapting: Adapting, seed: int = 0) -> FrozenModel:
     """A student that reads as the base does until it has learned something."""
-    if adapting.train == "all":
-        model = copy.deepcopy(base.model).float()
-        tables = {id(model.get_input_embeddings().weight), id(model.get_output_embeddings().weight)}
-        names = [name for name, held in model.named_parameters() if id(held) not in tables]
-        return base.student(model, names)
     shared = (*base.model.parameters(), *base.model.buffers())
     model = copy.deepcopy(base.model, {id(held): held for held in shared})
     with torch.random.fork_rng([]):
@@ -148,14 +142,12 @@ def memory_needed(base: FrozenModel, student: FrozenModel, adapting: Adapting) -
     shapes = [base.model.get_submodule(name).weight.shape for name in linear_layers(base)]
     ends = sum(map(sum, shapes))
     own = sum(held.numel() for held in student.learning.values())
-    if adapting.train == "all":
-        own = weights  # tables are copied, too
     wide = base.weight.element_size()
     held = weights * (wide + 2 if half else wide)  # bfloat16 beside float32
-    kept = 2 * _TOKENS * ends * (4 if adapting.train == "all" else 2 if half else wide)
+    kept = 2 * _TOKENS * ends * (2 if half else wide)
     if adapting.grows:  # each layer with its lanes, in one piece (`lanes`)
         kept += sum(math.prod(shape) for shape in shapes) * (2 if half else wide)
-    if half and base.device.type == "cpu" and adapting.train != "all":
+    if half and base.device.type == "cpu":
         kept += 2 * len(base.blocks) * MOST_SCORES  # of `cpu_attention`
     scores = 3 * 4 * TRAINING.get(base.device.type, 0)  # of a block of the loss, in float32
     return int(
@@ -196,14 +188,10 @@ def _forward(plain: Any, quick: Any, *given: Any, **named: Any) -> Any:
 def changes(student: FrozenModel) -> Changes:
     """What the student learned, tensor by tensor, computed on demand."""
     by_name: dict[str, Any] = {}
-    layers = dict(adapted(student))
-    for name, layer in layers.items():
+    for name, layer in adapted(student):
         by_name[f"{name}.weight"] = lambda old, layer=layer: (
             old + layer.get_delta_weight(_NAME).detach().float().cpu().numpy()
         )
-    if not layers:
-        for name, held in student.learning.items():
-            by_name[name] = lambda old, held=held: held.detach().float().cpu().numpy()
     return by_name
 
 

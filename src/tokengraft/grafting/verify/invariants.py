@@ -15,7 +15,7 @@ from tokengraft.core.untrusted import refuse_code
 from tokengraft.corpus import udhr
 from tokengraft.grafting import small_files
 from tokengraft.grafting.manifest import outputs, read_manifest
-from tokengraft.grafting.output_policies import DEFAULT, POLICIES, OutputPolicy
+from tokengraft.grafting.output_policies import DEFAULT, OutputPolicy, recorded
 from tokengraft.grafting.same_size import grown
 from tokengraft.grafting.verify import lanes as verify_lanes
 from tokengraft.grafting.verify import loading as verify_load
@@ -219,7 +219,7 @@ class Verification:
     @functools.cached_property
     def trains(self) -> bool:
         """Whether output rows were trained, by the policy in the manifest, if there is one."""
-        return self.manifest is not None and POLICIES[self.manifest["output"]["policy"]].trains
+        return self.manifest is not None and recorded(self.manifest["output"]["policy"]).trains
 
     @functools.cached_property
     def trained(self) -> tuple[str, ...]:
@@ -430,7 +430,7 @@ class Verification:
         policy: OutputPolicy | None
         if manifest is not None:
             output = manifest["output"]
-            policy, wanted = POLICIES[output["policy"]], least | set(output["barred"])
+            policy, wanted = recorded(output["policy"]), least | set(output["barred"])
             if range(*output["new"]) != self.new:
                 return False, f"the manifest's new ids are {output['new']}, not {self.new}"
             if not policy.writes:
@@ -445,7 +445,7 @@ class Verification:
         elif 0 < len(barred) < len(self.new):
             return False, f"{len(barred)} of {len(self.new)} new ids are barred: no policy does so"
         else:
-            policy, wanted = (POLICIES[DEFAULT] if barred else None), said | least
+            policy, wanted = (recorded(DEFAULT) if barred else None), said | least
         if missing := sorted(wanted - said):
             return False, f"generation config does not bar {len(missing)} ids, first {missing[0]}"
         if extra := sorted(said - wanted):

@@ -76,7 +76,7 @@ class Pair:
 
     @property
     def literal(self) -> bool:
-        """Whether new tokens are added tokens, cut out of the text first (the paper's way)."""
+        """Whether new tokens are added tokens, cut out of the text first."""
         count = len(self.new.get("added_tokens") or ())
         return count > len(self.base.get("added_tokens") or ())
 
@@ -119,7 +119,7 @@ def round_trip(pair: Pair, encoded: EncodedBoth) -> tuple[bool, str]:
     totals = sum(map(len, encoded.old)), sum(map(len, encoded.new))
     summary = f"{count:,} lines, {totals[0]:,} tokens before, {totals[1]:,} after"
     if pair.literal or family(pair.base) in ("unigram", "wordpiece"):
-        kind = "the paper's mode" if pair.literal else f"a {family(pair.base)} tokenizer"
+        kind = "a plan of added tokens" if pair.literal else f"a {family(pair.base)} tokenizer"
         return True, f"{summary}; {kind} may make text longer: {len(longer)} lines are"
     if longer:
         first = longer[0]

@@ -18,7 +18,7 @@ from tokengraft.core.files import read_json
 from tokengraft.core.verdict import DECIDING, Done, Judged, judge
 from tokengraft.evaluating.generation import fewer_steps
 from tokengraft.evaluating.measures import described
-from tokengraft.grafting.output_policies import POLICIES
+from tokengraft.grafting.output_policies import is_recorded, recorded
 from tokengraft.languages.codes import language_name
 from tokengraft.model.folder import MANIFEST
 from tokengraft.render.comparison_folder import findings, names, of_pair, read_comparison
@@ -111,7 +111,7 @@ def graft_data(folder: Path) -> dict[str, Any]:
             "params": rows.get("params") or {},
             "table": manifest.get("table") or {},
             "policy": policy,
-            "writes": POLICIES[policy].help if policy in POLICIES else None,
+            "writes": recorded(str(policy)).help if is_recorded(policy) else None,
             "trained": len((manifest.get("trained") or {}).get("tensors") or ()),
             "lanes": (manifest.get("trained") or {}).get("lanes"),
             "replaced": len((manifest.get("places") or {}).get("replaced") or ()),

@@ -17,7 +17,7 @@ from itertools import accumulate, islice, pairwise
 import numpy as np
 from tokenizers import Tokenizer, models, trainers
 
-from tokengraft.auditing.equiprobable import LONGEST, grow
+from tokengraft.paper.tunstall import LONGEST, grow
 from tokengraft.planning.learn import Choose, Learner, key_of, parts_of
 
 _PLACES = 4  # words in which a string is looked for
@@ -72,9 +72,12 @@ def by_unigram(learner: Learner, budget: int, least: int) -> Choose:
     words = _texts(learner)
     model = Tokenizer(models.Unigram())
     trainer = trainers.UnigramTrainer(
-        vocab_size=_MANY * budget + len(set("".join(words))) + 1, max_piece_length=16,
-        special_tokens=["<unk>"], unk_token="<unk>", show_progress=False,  # noqa: S106
-    )  # fmt: skip
+        vocab_size=_MANY * budget + len(set("".join(words))) + 1,
+        max_piece_length=16,
+        special_tokens=["<unk>"],
+        unk_token="<unk>",  # noqa: S106 - no password
+        show_progress=False,
+    )
     lines = (text for text, times in words.items() for _ in range(times))
     model.train_from_iterator(lines, trainer)
     pieces = json.loads(model.to_str())["model"]["vocab"]

@@ -16,10 +16,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from tokengraft.deriving.methods import Rows
-from tokengraft.deriving.methods.linear import Linear
 from tokengraft.deriving.states import Layer, layer_states, part_states
 from tokengraft.deriving.task import Task
 from tokengraft.model.reading import Reader, batches
+from tokengraft.paper.deriver import layer_of
+from tokengraft.paper.linear import Linear
 from tokengraft.tokenizer.align import Alignment, Ints
 
 _MOST_TOKENS = 200_000  # old tokens of text to read
@@ -55,7 +56,8 @@ def derive(task: Task) -> Rows:
     """
     reader, lots = task.passages()
     model, first_new = task.model, task.first_new
-    layer: Layer = task.options.layer or max(1, model.layers // 2)
+    middle = max(1, model.layers // 2)
+    layer: Layer = layer_of(task.options.more, middle) or middle
     ids, states = context_states(reader, lots.train, layer)
     is_new = ids >= first_new
     anchors = ids[~is_new]

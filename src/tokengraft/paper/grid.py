@@ -20,9 +20,7 @@ from tokengraft.core.progress import OnProgress, Progress
 from tokengraft.core.untrusted import parse_json
 from tokengraft.corpus.parallel import ParallelCorpus
 from tokengraft.deriving.methods import Rows
-from tokengraft.deriving.methods.linear import Linear
-from tokengraft.deriving.methods.neighbours import blend, nearest, regress
-from tokengraft.deriving.states import Layer, part_states, vocabulary_states
+from tokengraft.deriving.states import Layer, part_states
 from tokengraft.evaluating.continuation import Continuation
 from tokengraft.evaluating.fidelity import BaseReading, scores
 from tokengraft.evaluating.lines import Case, prepare
@@ -32,7 +30,10 @@ from tokengraft.model.frozen import FrozenModel, NewRows
 from tokengraft.model.libraries import require_torch
 from tokengraft.model.reading import BATCH_TOKENS
 from tokengraft.model.tokenizer_files import base_tokenizer
-from tokengraft.planning.paper import plan_literals
+from tokengraft.paper.linear import Linear
+from tokengraft.paper.literals import plan_literals
+from tokengraft.paper.neighbours import blend, nearest, regress
+from tokengraft.paper.states import vocabulary_states
 from tokengraft.planning.plan import with_plan
 from tokengraft.tokenizer.huggingface import HuggingFace
 
@@ -92,7 +93,7 @@ def paper_rows(
                 yield Strategy(layer, "knn", k), blend(distances[:, :k], known[0], index[:, :k])
         yield (
             Strategy(layer, "linear", None),
-            Linear(device=device).fit(states, known[0]).derive(here),
+            Linear().fit(states, known[0]).derive(here),
         )
         for k in LOCAL_K:
             if k <= most:
@@ -114,8 +115,7 @@ class Key:
 
     def digest(self) -> str:
         """A hash of it all, for a file name."""
-        value = [VERSION, *(getattr(self, name) for name in self.__dataclass_fields__)]
-        return sha256(json.dumps(value).encode())[:32]
+        return sha256(json.dumps([VERSION, *asdict(self).values()]).encode())[:32]
 
 
 class Cells:
@@ -247,9 +247,18 @@ class Grid:
                 self.progress(Progress(stage, self._done, self.total, unit="cells"))
             for metric, values in cell["scores"].items():
                 self.rows.append(
-                    {"mode": mode, "language": code, "method": name, "layer": None,
-                     "strategy": None, "k": None, **cell["labels"], "metric": metric, **values}
-                )  # fmt: skip
+                    {
+                        "mode": mode,
+                        "language": code,
+                        "method": name,
+                        "layer": None,
+                        "strategy": None,
+                        "k": None,
+                        **cell["labels"],
+                        "metric": metric,
+                        **values,
+                    }
+                )
 
     def _key(
         self,
@@ -271,8 +280,10 @@ class Grid:
         """The paper's 40 by name, layer by layer."""
         layers = paper_layers(self.model.layers, self.normed)
         ways: list[tuple[str, Sequence[int | None]]] = [
-            ("knn", KNN_K), ("linear", (None,)), ("local-linear", LOCAL_K),
-        ]  # fmt: skip
+            ("knn", KNN_K),
+            ("linear", (None,)),
+            ("local-linear", LOCAL_K),
+        ]
         return [str(Strategy(layer, way, k)) for layer in layers for way, ks in ways for k in ks]
 
     def strategies(self, parts: Sequence[Sequence[int]]) -> dict[str, tuple[dict[str, Any], Rows]]:
@@ -302,9 +313,13 @@ class _Base:
         settings = grid.settings
         self.grid, self.case = grid, case
         self.reading = BaseReading(
-            grid.model, case, most_positions=settings.positions, seed=settings.seed,
-            keep_bytes=settings.keep_bytes, tokens=settings.batch_tokens,
-        )  # fmt: skip
+            grid.model,
+            case,
+            most_positions=settings.positions,
+            seed=settings.seed,
+            keep_bytes=settings.keep_bytes,
+            tokens=settings.batch_tokens,
+        )
         known = grid.cells.get(side)
         if known is None:
             known = {
@@ -328,9 +343,11 @@ class _Base:
         new = NewRows(self.case.first_new, given)
         figures: dict[str, Score] = scores(
             self.reading.compare(self.reading.read_new(new=new)),
-            self.against["unrelated"], self.against["mean_row"], self.against["ceiling"],
+            self.against["unrelated"],
+            self.against["mean_row"],
+            self.against["ceiling"],
             drawn,
-        )  # fmt: skip
+        )
         if self.continuation is not None and len(self.continuation.base):
             bits = self.continuation.measure(new=new)
             figures |= self.continuation.scores(bits, drawn, floors=False)

@@ -17,13 +17,13 @@ variance.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy import linalg
 
-from tokengraft.deriving.methods import Fitted, Floats, Rows
+from tokengraft.deriving.methods import Floats, Rows
+from tokengraft.paper.deriver import Fitted
 
 Matrix = npt.NDArray[np.float64]
 _BLOCK = 8192
@@ -35,11 +35,10 @@ class Linear:
 
     ridge: float = 0.0
     block: int = _BLOCK
-    device: str = "cpu"
 
     def fit(self, anchors_hidden: Floats, anchors_rows: Floats) -> Fitted:
         """Solve for the map."""
-        x_mean, y_mean, gram, cross = moments(anchors_hidden, anchors_rows, self.block, self.device)
+        x_mean, y_mean, gram, cross = moments(anchors_hidden, anchors_rows, self.block)
         return Affine(x_mean, y_mean, _solve(gram, cross, self.ridge, len(anchors_hidden)))
 
 
@@ -71,13 +70,9 @@ class Affine:
         return rows
 
 
-def moments(
-    x: Floats, y: Floats, block: int = _BLOCK, device: str = "cpu"
-) -> tuple[Matrix, Matrix, Matrix, Matrix]:
+def moments(x: Floats, y: Floats, block: int = _BLOCK) -> tuple[Matrix, Matrix, Matrix, Matrix]:
     """Means of x and y, and the centred XᵀX and XᵀY, in float64."""
     x_mean, y_mean = _mean(x, block), _mean(y, block)
-    if device != "cpu":
-        return (x_mean, y_mean, *_products_torch(x, y, x_mean, y_mean, block, device))
     gram = np.zeros((x.shape[1], x.shape[1]))
     cross = np.zeros((x.shape[1], y.shape[1]))
     for start in range(0, len(x), block):
@@ -92,26 +87,6 @@ def _mean(x: Floats, block: int) -> Matrix:
     for start in range(0, len(x), block):
         total += np.asarray(x[start : start + block]).sum(axis=0, dtype=np.float64)
     return total / len(x)
-
-
-def _products_torch(
-    x: Any, y: Any, x_mean: Matrix, y_mean: Matrix, block: int, device: str
-) -> tuple[Matrix, Matrix]:
-    from tokengraft.model.libraries import require_torch
-
-    torch = require_torch()
-
-    def part(values: Any, mean: Matrix, start: int) -> Any:
-        taken = torch.from_numpy(np.array(values[start : start + block], np.float32))
-        return taken.to(device).double() - torch.from_numpy(mean).to(device)
-
-    gram = torch.zeros((x.shape[1], x.shape[1]), dtype=torch.float64, device=device)
-    cross = torch.zeros((x.shape[1], y.shape[1]), dtype=torch.float64, device=device)
-    for start in range(0, len(x), block):
-        xs = part(x, x_mean, start)
-        gram.addmm_(xs.T, xs)
-        cross.addmm_(xs.T, part(y, y_mean, start))
-    return gram.cpu().numpy(), cross.cpu().numpy()
 
 
 def _solve(gram: Matrix, cross: Matrix, ridge: float, count: int) -> Matrix:

@@ -23,11 +23,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokengraft.core.errors import UsageError
-from tokengraft.deriving.methods import Fitted, Floats, Rows
-from tokengraft.deriving.methods.linear import Linear
+from tokengraft.deriving.methods import Floats, Rows
 from tokengraft.deriving.states import part_states
 from tokengraft.deriving.task import Task
 from tokengraft.model.frozen import FrozenModel
+from tokengraft.paper.deriver import Fitted
+from tokengraft.paper.linear import Linear
 
 _MOST_BYTES = 24  # of an anchor
 _LEAST = 20  # anchors that a script needs to be judged by

@@ -27,10 +27,10 @@ from tokengraft.deriving.known_methods import named
 from tokengraft.deriving.methods import Rows
 from tokengraft.deriving.task import Deriving
 from tokengraft.evaluating.lines import assert_disjoint
+from tokengraft.paper.claim import Claim, ClaimVerdict, judge, read_claim
+from tokengraft.paper.grid import PAPER, Grid, Settings
 from tokengraft.planning.choose import plan_tokens
 from tokengraft.planning.plan import Plan, Planning, with_plan
-from tokengraft.reproduce.claim import Claim, ClaimVerdict, judge, read_claim
-from tokengraft.reproduce.grid import PAPER, Grid, Settings
 
 CLAIM = "fidelity"
 LAST_LAYERS = ("norm", "block")
@@ -147,7 +147,7 @@ def run_default(
     of it is used for judging). Languages without text are left out.
     """
     given = {"steps": mode.steps, "max_minutes": mode.max_minutes, "seed": grid.settings.seed}
-    settings = {"cache": grid.work, **vars(mode.recipe or Recipe()), **given}
+    settings = {**vars(mode.recipe or Recipe()), **given}
     options = options_from(Deriving, settings)
     for code in languages:
         lines = [line for line in text.get(code, ()) if line.strip()]
@@ -167,10 +167,16 @@ def run_default(
             tokenizer: Any = tokenizer,
         ) -> tuple[dict[str, Any], Rows]:
             method = name.partition(" ")[0]
+            row = named(method)
+            more = {"cache": grid.work} if "cache" in row.takes and grid.work else {}
             made = derive_rows(
-                grid.model, parts, method, tokenizer=tokenizer, options=options,
-                text=lines if named(method).needs == "text" else None,
-            )  # fmt: skip
+                grid.model,
+                parts,
+                method,
+                tokenizer=tokenizer,
+                options=replace(options, more=more),
+                text=lines if row.needs == "text" else None,
+            )
             if on_rows is not None:
                 on_rows(code, name, made)
             return {"strategy": method, "seconds": made.seconds}, made.rows
@@ -231,7 +237,7 @@ def run(
     no line of the corpus.
     """
     from tokengraft.model.frozen import FrozenModel, Reading
-    from tokengraft.reproduce.grid import Cells
+    from tokengraft.paper.grid import Cells
 
     if running.last_layer not in LAST_LAYERS:
         raise UsageError(f"no last layer {running.last_layer!r}; known: {', '.join(LAST_LAYERS)}")
@@ -244,11 +250,15 @@ def run(
         raise UsageError(f"{loaded.name} is not a causal model, which the paper's table needs")
     lock = None if work is None else hold(work)
     grid = Grid(
-        loaded, (judged or corpus).select(codes), settings,
+        loaded,
+        (judged or corpus).select(codes),
+        settings,
         Cells(None if work is None else work / "cells"),
-        None if work is None else work / "states", deadline, running.progress,
+        None if work is None else work / "states",
+        deadline,
+        running.progress,
         running.last_layer == "norm",
-    )  # fmt: skip
+    )
     texts = [code for code in codes if (text or {}).get(code)]
     strategies = len(grid.strategy_names())
     each = [strategies if method == PAPER else 1 for method in mode.methods]

@@ -26,6 +26,8 @@ from tokengraft.auditing.frames import about, without_nan
 from tokengraft.auditing.premium import estimate
 from tokengraft.corpus.lines_of import count_chunks
 from tokengraft.corpus.parallel import ParallelCorpus
+from tokengraft.languages.codes import language
+from tokengraft.render.tables import Cell, Printed
 
 LONGEST = 32  # characters of a string
 _END = "\0"
@@ -89,8 +91,30 @@ def equiprobable(corpus: ParallelCorpus, pivot: str, size: int, resamples: int) 
     unit = np.repeat(cost[:, [codes.index(pivot)]], len(codes), axis=1)
     estimates = estimate(cost, unit, resamples)
     figures = {
-        "n": estimates.n, "premium": estimates.mean_of_ratios,
-        "premium_low": estimates.mean_low, "premium_high": estimates.mean_high,
-    }  # fmt: skip
+        "n": estimates.n,
+        "premium": estimates.mean_of_ratios,
+        "premium_low": estimates.mean_low,
+        "premium_high": estimates.mean_high,
+    }
     rows = [{"language": code, **about(code), "strings": size} for code in codes]
     return without_nan(pl.DataFrame(rows, infer_schema_length=None).with_columns(**figures))
+
+
+def printed(frame: pl.DataFrame, pivot: str) -> Printed:
+    """The table in printed form, the highest premium first."""
+    rows = [
+        [Cell(row["name"]), Cell(row["language"]), *map(_number, figures)]
+        for row in frame.sort("premium", "language", descending=[True, False]).to_dicts()
+        if (figures := [row[name] for name in ("premium", "premium_low", "premium_high")])
+    ]
+    caption = (
+        f"What each language would pay if it and {language(pivot).name} had "
+        f"{frame['strings'][0]:,} equiprobable strings of their own and nothing else; chosen on "
+        "every other unit, counted on the others"
+    )
+    header = ["Language", "Code", "Premium", "from", "to"]
+    return Printed("equiprobable", caption, header, rows, left=2, codes=1)
+
+
+def _number(value: float | None) -> Cell:
+    return Cell("" if value is None else f"{value:.2f}", value)

@@ -1,4 +1,4 @@
-"""Reproduced tables on disk, value by value: as data, as Markdown and as LaTeX.
+"""Reproduced tables, value by value: in the terminal, as data, as Markdown and as LaTeX.
 
 The grid of strategies has the paper's layout, with its figures beside ours: coloured by
 ColorBrewer's reds, light where a cell is good.
@@ -11,14 +11,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import polars as pl
+from rich.console import Console
+from rich.table import Table
 
 from tokengraft.core.files import adding, write_json, write_text
 from tokengraft.core.wording import as_csv
+from tokengraft.paper.claim import ClaimCell, ClaimVerdict
+from tokengraft.paper.fidelity import Fidelity, model_layers, paper_row
+from tokengraft.paper.grid import PAPER
 from tokengraft.render.latex import SHRUNK, colours, latex
 from tokengraft.render.tables import Cell, Printed, markdown, write_data
-from tokengraft.reproduce.claim import ClaimCell, ClaimVerdict
-from tokengraft.reproduce.grid import PAPER
-from tokengraft.reproduce.paper_fidelity import Fidelity, model_layers, paper_row
+from tokengraft.render.terminal import plain
 
 _TITLES = {"knn": "KNN", "linear": "LinReg", "local-linear": "LocalLinReg"}
 _OURS = r"{\cellcolor[HTML]{%s}} \color[HTML]{%s} %s"
@@ -28,16 +31,20 @@ _MARKS = {"reproduced": "", "known difference": "*", "differs": "!", "missing": 
 
 def write_verdict(verdict: ClaimVerdict, out: Path) -> list[Path]:
     """Write `NAME` as csv, parquet, json, md and tex into `out`, all or none; returns the paths."""
-    name = verdict.claim.name
     table = printed(verdict)
     schema = {"paper": pl.Float64, "ours": pl.Float64, "low": pl.Float64, "high": pl.Float64}
     frame = pl.DataFrame(
         [asdict(cell) for cell in verdict.cells], schema_overrides=schema, infer_schema_length=None
     )
+    return write_table(table, frame, out)
+
+
+def write_table(table: Printed, frame: pl.DataFrame, out: Path) -> list[Path]:
+    """Write a table as data, Markdown and LaTeX into `out`, all or none; returns the paths."""
     with adding(out) as new:
-        paths = write_data(frame, new / name)
-        paths.append(write_text(new / f"{name}.md", markdown(table)))
-        paths.append(write_text(new / f"{name}.tex", latex(table)))
+        paths = write_data(frame, new / table.name)
+        paths.append(write_text(new / f"{table.name}.md", markdown(table)))
+        paths.append(write_text(new / f"{table.name}.tex", latex(table)))
     return [out / path.name for path in paths]
 
 
@@ -85,11 +92,13 @@ def save_fidelity(fidelity: Fidelity, out: Path, read_with: str = "") -> list[Pa
     for metric in ("pooled_cosine", "kl", "top1") if PAPER in modes else ():
         written.append(write_text(out / f"{metric}.tex", fidelity_latex(fidelity, metric)))
     facts = {  # best() is empty where the paper's mode was not run
-        "model": fidelity.model, "cells_missing": fidelity.missing, "read_with": read_with,
+        "model": fidelity.model,
+        "cells_missing": fidelity.missing,
+        "read_with": read_with,
         "best_by_kl": fidelity.best().to_dicts(),
         "best_by_pooled_cosine": fidelity.best("pooled_cosine", False).to_dicts(),
         "claim": None if fidelity.verdict is None else fidelity.verdict.line,
-    }  # fmt: skip
+    }
     return [*written, write_json(out / "fidelity.json", facts)]
 
 
@@ -117,9 +126,13 @@ def fidelity_latex(fidelity: Fidelity, metric: str) -> str:
     what = METRICS[metric].definition.replace("%", r"\%").replace("‖", r"$\|$")
     beside = " In small type: the paper's, of Llama 3.2 1B." if metric == "pooled_cosine" else ""
     return fidelity_table(
-        rows, codes, shares, f"{fidelity.model}: {what}.{beside}", f"fidelity-{metric}",
+        rows,
+        codes,
+        shares,
+        f"{fidelity.model}: {what}.{beside}",
+        f"fidelity-{metric}",
         METRICS[metric].higher,
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)
@@ -182,8 +195,11 @@ def fidelity_table(
         k = "" if row.k is None else str(row.k)
         lines.append(" & ".join([first, second, k, *cells]) + r" \\")
     lines += [
-        r"\end{tabular}}", rf"\caption{{{caption}}}", rf"\label{{table:{label}}}", r"\end{table*}",
-    ]  # fmt: skip
+        r"\end{tabular}}",
+        rf"\caption{{{caption}}}",
+        rf"\label{{table:{label}}}",
+        r"\end{table*}",
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -206,3 +222,41 @@ def _strategy_cell(
     share = (value - low) / (high - low) if high > low else 0.0
     background, text = colours(1 - share if higher else share)
     return _OURS % (background, text, cosine(value)) + theirs
+
+
+def show_verdict(console: Console, verdict: ClaimVerdict) -> None:
+    """Print a claim cell by cell, what differs, and whether it holds."""
+    claim, shown = verdict.claim, printed(verdict)
+    grid = [list(shown.header), *([cell.text for cell in row] for row in shown.rows)]
+    if len(grid[0]) > len(grid):  # terminals are taller than wide
+        grid = [list(column) for column in zip(*grid, strict=True)]
+    table = Table(*grid[0], title=claim.title)
+    for row in grid[1:]:
+        table.add_row(*row)
+    console.print(table)
+    rows, columns = verdict.axes
+    judged = [column for column in columns if column not in claim.besides]
+    exact = [column for column in judged if verdict.exact(column)]
+    console.print(f"{len(exact)} of {len(judged)} columns exact for all {len(rows)} rows.")
+    for column in claim.besides:
+        console.print(f"{column}: {'exact too' if verdict.exact(column) else 'not exact'}.")
+    for note in shown.notes[1:]:
+        console.print(note, markup=False)
+    for cell in verdict.cells:
+        if cell.verdict in ("differs", "missing"):
+            ours = "not found here" if cell.ours is None else f"ours {cell.ours}"
+            console.print(
+                f"[red]{cell.verdict}[/red]: {cell.row}, {cell.column}: "
+                f"paper {cell.paper:g}, {ours}"
+            )
+    console.print(verdict.line, markup=False)
+
+
+def show_fidelity(console: Console, fidelity: Fidelity) -> None:
+    """Print the grid by the paper's metric and by KL."""
+    for metric in ("pooled_cosine", "kl"):
+        best = fidelity.table(metric)
+        table = Table(*best.columns, title=f"{fidelity.model}, paper mode: {metric}")
+        for row in best.rows():
+            table.add_row(*(plain(value) for value in row))
+        console.print(table)

@@ -62,10 +62,15 @@ def plan_literals(
         data = character.encode("utf-8").hex()
         tokens.append(
             NewToken(
-                start + place, character, data, character, parts, counts[character],
+                start + place,
+                character,
+                data,
+                character,
+                parts,
+                counts[character],
                 example=character,
             )
-        )  # fmt: skip
+        )
     added = Additions(tokens=tuple((t.id, t.token) for t in tokens), literal=True)
     extended = load(insert(tokenizer, added))
     unknown = unknown_of(tokenizer)
@@ -84,9 +89,15 @@ def plan_literals(
                 shares = [unknown_share(one, unknown, test[code]) for one in (base, extended)]
         lost = [lost_characters(one, unknown, lines) for one in (base, extended)]
         effect = Effect(
-            before, after, premiums[0], premiums[1], unknown_before=lost[0], unknown_after=lost[1],
-            unk_share_before=shares[0], unk_share_after=shares[1],
-        )  # fmt: skip
+            before,
+            after,
+            premiums[0],
+            premiums[1],
+            unknown_before=lost[0],
+            unknown_after=lost[1],
+            unk_share_before=shares[0],
+            unk_share_after=shares[1],
+        )
         effects[code] = effect
         notes += warnings(code, effect)
         if after > before:
@@ -95,8 +106,15 @@ def plan_literals(
                 f"({before:,} to {after:,} tokens); mode merges cannot"
             )
     return Plan(
-        tokenizer=fingerprint(tokenizer), family=family(tokenizer), mode="paper",
-        objective="total", budget=len(tokens), cut=PlanCut(old_pattern=split_pattern(tokenizer)),
-        tokens=tuple(tokens), merges=(), languages=effects, pivot=pivot if test else None,
+        tokenizer=fingerprint(tokenizer),
+        family=family(tokenizer),
+        mode="paper",
+        objective="total",
+        budget=len(tokens),
+        cut=PlanCut(old_pattern=split_pattern(tokenizer)),
+        tokens=tuple(tokens),
+        merges=(),
+        languages=effects,
+        pivot=pivot if test else None,
         notes=tuple(notes),
-    )  # fmt: skip
+    )

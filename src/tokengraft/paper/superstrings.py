@@ -8,7 +8,7 @@ count. No text is needed, so even a token too rare to be trained gets a row.
 Reference: the paper's last section, after fastText's subword vectors, Bojanowski et al. 2017
 (https://aclanthology.org/Q17-1010/). Changed: of the substrings only the tokenizer's own parts are
 used; all substrings (like fastText's n-grams) were worse on FLORES dev: KL .55 to .65, against .48
-for the parts alone and .34 for this method (`docs/ideas.md`).
+for the parts alone and .34 for this method (`docs/paper.md`).
 """
 
 from __future__ import annotations

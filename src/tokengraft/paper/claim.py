@@ -28,7 +28,7 @@ from tokengraft.core.progress import OnProgress
 from tokengraft.corpus.catalog import open_files
 from tokengraft.corpus.layout import decode, split
 from tokengraft.corpus.parallel import ParallelCorpus
-from tokengraft.planning.paper import absent_characters
+from tokengraft.paper.literals import absent_characters
 from tokengraft.tokenizer.catalog import PAPER, as_json, find
 from tokengraft.tokenizer.insert import first_free_id
 from tokengraft.tokenizer.pipeline import lengths, load
@@ -128,10 +128,19 @@ def read_claim(name: str) -> Claim:
         for row, value in values.items()
     }
     return Claim(
-        name, data["title"], data["command"], data.get("inputs", {}), data["decimals"], expected,
-        known, data.get("why", ""), tuple(data.get("besides", ())), data.get("model", ""),
-        data.get("languages", {}), data.get("tolerance", 0.0),
-    )  # fmt: skip
+        name,
+        data["title"],
+        data["command"],
+        data.get("inputs", {}),
+        data["decimals"],
+        expected,
+        known,
+        data.get("why", ""),
+        tuple(data.get("besides", ())),
+        data.get("model", ""),
+        data.get("languages", {}),
+        data.get("tolerance", 0.0),
+    )
 
 
 def judge(
@@ -187,10 +196,12 @@ def premiums(
     claim = read_claim("premiums")
     languages = dict.fromkeys(row for row, _ in claim.expected)
     result = audit(
-        corpus, PAPER, languages,
+        corpus,
+        PAPER,
+        languages,
         Auditing(search=search, resamples=resamples, skip_missing=True),
         progress=progress,
-    )  # fmt: skip
+    )
     rows = {(row["language"], row["label"]): row for row in result.premiums.to_dicts()}
     values = {key: row["premium"] for key, row in rows.items()}
     intervals = {key: (row["premium_low"], row["premium_high"]) for key, row in rows.items()}

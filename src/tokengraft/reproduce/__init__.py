@@ -1,1 +1,0 @@
-"""Published tables as claims: inputs with hashes, a command, expected values, a tolerance."""
