@@ -277,7 +277,7 @@ def sample(parts: Sequence[int], chance: random.Random | None = None) -> list[in
 
 def share(lines: int) -> float:
     """The chance with which a line is in the sample of a stream that has given `lines` so far."""
-    return max(_SHARE, LEAST / lines)
+    return 1.0 if lines <= LEAST else _SHARE
 
 
 def probe(fingerprint: str, awkward: Sequence[str], tokens: Sequence[bytes]) -> list[str]:
