@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -16,9 +15,7 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
-from test_graft_tiny import copy, edit, make, new_rows, plan, texts, torch, transformers
-
+from helpers.tiny_models import copy, edit, make, new_rows, plan, texts, torch, transformers
 from tokengraft.core.errors import ModelError
 from tokengraft.deriving.derive import Derived
 from tokengraft.grafting.graft import Finishing, graft

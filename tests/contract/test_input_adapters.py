@@ -20,10 +20,8 @@ from safetensors import safe_open  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 from transformers import AutoModelForCausalLM  # noqa: E402
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "unit"))
-from test_graft_tiny import make, plan, texts  # noqa: E402
-
 import tokengraft as tg  # noqa: E402
+from helpers.tiny_models import make, plan, texts  # noqa: E402
 from tokengraft.core.errors import CorpusError, GraftError, UsageError  # noqa: E402
 from tokengraft.paper import adapting as module  # noqa: E402
 from tokengraft.paper import commands  # noqa: E402

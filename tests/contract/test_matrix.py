@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 pytest.importorskip("torch")
 pytest.importorskip("gguf", reason="needs the extra serve")
-import test_graft_tiny as tiny
-
 import matrix
+from helpers import tiny_models as tiny
 
 
 @pytest.fixture(scope="module")

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "unit"))
-from test_graft_tiny import BUDGET, load, make, new_rows, plan, texts, torch
-
 import tokengraft.paper  # noqa: F401 - adds its policies
+from helpers.tiny_models import BUDGET, load, make, new_rows, plan, texts, torch
 from tokengraft.core.errors import UsageError
 from tokengraft.deriving.derive import Derived
 from tokengraft.grafting.graft import Finishing, Output, graft, logits_processor

@@ -19,9 +19,8 @@ from tokengraft.serving.own_readers import OWN_READERS, last_error, run_script
 from tokengraft.tokenizer.catalog import as_json, find
 from tokengraft.tokenizer.pre_tokenizer import tells_case
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 pytest.importorskip("torch")
-import test_graft_tiny as tiny
+from helpers import tiny_models as tiny
 
 ABSENT = {
     "llama.cpp": llama_cpp.installed() is None or importlib.util.find_spec("gguf") is None,

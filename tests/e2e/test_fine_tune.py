@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("accelerate")
 pytest.importorskip("peft")
 pytest.importorskip("trl")
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
-import test_graft_tiny as tiny
-
 import fine_tune
+from helpers import tiny_models as tiny
 from tokengraft.grafting.graft import Finishing, graft
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +95,6 @@ def test_recipes_train_save_and_load_it(grafted: Path, tmp_path: Path) -> None:
     """Trainer, TRL and PEFT, a few steps each: ids and what is barred are the graft's own."""
     for library in ("accelerate", "peft", "trl"):
         pytest.importorskip(library)
-    sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
     import fine_tune
 
     texts = udhr.load(["shn", "amh", "eng"]).texts.values()

@@ -6,7 +6,6 @@ import gzip
 import hashlib
 import json
 import os
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,10 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 import tokengraft as tg
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
-from test_graft_tiny import make, plan, texts
-
+from helpers.tiny_models import make, plan, texts
 from tokengraft.cli.app import app
 from tokengraft.core.errors import CorpusError, UsageError
 from tokengraft.corpus.lines_of import count_text, lines_of

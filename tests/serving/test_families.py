@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import sys
 from importlib import metadata
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("gguf", reason="needs the extra serve")
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import serving
 from tokengraft.serving import llama_cpp
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,10 +16,8 @@ pytest.importorskip("peft")
 from safetensors.torch import load_file, save_file  # noqa: E402
 from scipy.linalg import eigh  # noqa: E402
 
-sys.path.insert(0, str(Path(__file__).parent))
-from test_graft_tiny import make, parts, plan, texts  # noqa: E402
-
 import tokengraft  # noqa: E402
+from helpers.tiny_models import make, parts, plan, texts  # noqa: E402
 from tokengraft.core.errors import CorpusError, ModelError, UsageError  # noqa: E402
 from tokengraft.corpus.parallel import ParallelCorpus  # noqa: E402
 from tokengraft.deriving.derive import derive_rows  # noqa: E402

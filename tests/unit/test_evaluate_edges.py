@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import json
 import math
-import sys
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -15,9 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="evaluating needs the model extra")
 transformers = pytest.importorskip("transformers", reason="evaluating needs the model extra")
 
-sys.path.insert(0, str(Path(__file__).parent))
-from test_graft_tiny import copy, edit, make, new_rows, plan, texts, tokenizer_json  # noqa: E402
-
+from helpers.tiny_models import copy, edit, make, new_rows, plan, texts, tokenizer_json  # noqa: E402
 from tokengraft.api.verbs import evaluate  # noqa: E402
 from tokengraft.core.errors import UsageError  # noqa: E402
 from tokengraft.corpus.parallel import ParallelCorpus  # noqa: E402

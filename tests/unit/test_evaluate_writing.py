@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from test_graft_tiny import make, new_rows, plan, texts
-
+from helpers.tiny_models import make, new_rows, plan, texts
 from tokengraft.deriving.derive import Derived
 from tokengraft.evaluating.lines import prepare
 from tokengraft.evaluating.protected import protected_scores

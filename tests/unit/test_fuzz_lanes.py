@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import random
-import sys
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("hypothesis")
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 import fuzz_lanes
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 torch = pytest.importorskip("torch")
 tool = pytest.importorskip("gguf_to_folder")
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import struct
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from test_graft_tiny import (
+from helpers.tiny_models import (
     BUDGET,
     CASES,
     edit,
@@ -26,7 +24,6 @@ from test_graft_tiny import (
     torch,
     transformers,
 )
-
 from tokengraft.core.errors import ModelError
 from tokengraft.model.checkpoint import (
     decode,

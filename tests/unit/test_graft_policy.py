@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from test_graft_tiny import (
+from helpers.tiny_models import (
     BUDGET,
     CASES,
     edit,
@@ -25,8 +23,7 @@ from test_graft_tiny import (
     texts,
     torch,
 )
-from test_graft_tiny import grow as write
-
+from helpers.tiny_models import grow as write
 from tokengraft.core.errors import ModelError, TokengraftError, UsageError
 from tokengraft.corpus import udhr
 from tokengraft.deriving.derive import Derived

@@ -16,10 +16,8 @@ import numpy as np
 import pytest
 import yaml
 
-sys.path.insert(0, str(Path(__file__).parent))
-from test_graft_tiny import edit, make, new_rows, plan, texts, tokenizer_json, torch
-
 import tokengraft.paper  # noqa: F401 - adds its methods
+from helpers.tiny_models import edit, make, new_rows, plan, texts, tokenizer_json, torch
 from tokengraft.api.verbs import verify as prove
 from tokengraft.core.errors import (
     GraftError,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
-sys.path.insert(0, str(Path(__file__).parent))
-from test_graft_tiny import END, copy, edit, make, new_rows, plan, texts, tokenizer_json
-
+from helpers.tiny_models import END, copy, edit, make, new_rows, plan, texts, tokenizer_json
 from tokengraft.core.errors import ModelError
 from tokengraft.corpus import udhr
 from tokengraft.deriving.derive import Derived

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,11 +16,9 @@ torch = pytest.importorskip("torch")
 
 from safetensors.torch import load_file, save_file  # noqa: E402
 
-sys.path.insert(0, str(Path(__file__).parent))
-import test_graft_tiny  # noqa: E402
-from test_graft_tiny import copy, edit, load, make, parts, plan, texts  # noqa: E402
-
 import tokengraft as tg  # noqa: E402
+from helpers import tiny_models as test_graft_tiny  # noqa: E402
+from helpers.tiny_models import copy, edit, load, make, parts, plan, texts  # noqa: E402
 from tokengraft.core.errors import ModelError, TokengraftError, UsageError  # noqa: E402
 from tokengraft.corpus.parallel import ParallelCorpus  # noqa: E402
 from tokengraft.deriving.derive import derive_rows  # noqa: E402

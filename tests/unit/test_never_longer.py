@@ -9,19 +9,15 @@ import itertools
 import json
 import math
 import random
-import sys
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 
-sys.path.insert(0, str(Path(__file__).parent))
-from test_graft_tiny import tokenizer_json
-
+from helpers.tiny_models import tokenizer_json
 from tokengraft.core.errors import TokenizerError
 from tokengraft.corpus import load as load_corpus
 from tokengraft.planning.choose import plan_tokens

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import random
-import sys
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
-sys.path.insert(0, str(Path(__file__).parent))
 
 from test_adapt import RECIPE, text
-from test_graft_tiny import make, plan
 
+from helpers.tiny_models import make, plan
 from tokengraft.core.errors import GraftError
 from tokengraft.core.progress import Progress
 from tokengraft.deriving.distil import distiller

@@ -5,18 +5,14 @@ from __future__ import annotations
 import io
 import json
 import re
-import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
-
-sys.path.insert(0, str(Path(__file__).parent))
-from test_graft_tiny import make, new_rows, plan, texts
 from test_verdict import GOOD, evaluation
 
+from helpers.tiny_models import make, new_rows, plan, texts
 from tokengraft.api.compare import compare
 from tokengraft.api.report import page_of
 from tokengraft.api.results import Planned

@@ -6,7 +6,6 @@ import functools
 import json
 import os
 import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-sys.path.insert(0, str(Path(__file__).parent))
-from test_graft_tiny import make, new_rows, plan, texts, tokenizer_json, torch
-
+from helpers.tiny_models import make, new_rows, plan, texts, tokenizer_json, torch
 from tokengraft.core.errors import TokengraftError, TokenizerError, UsageError
 from tokengraft.corpus import udhr
 from tokengraft.grafting.graft import Finishing, Output, graft

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,8 +21,6 @@ from tokengraft.tokenizer.catalog import as_json, find
 from tokengraft.tokenizer.insert import Additions, first_free_id
 from tokengraft.tokenizer.insert import insert as put
 from tokengraft.tokenizer.sentence_piece import checked_file
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 @functools.cache
@@ -104,8 +100,7 @@ def test_insert_writes_it_and_says_where_not(tmp_path):
 
 def test_a_graft_brings_it_and_verify_reads_it(tmp_path):
     pytest.importorskip("torch")
-    import test_graft_tiny as tiny
-
+    from helpers import tiny_models as tiny
     from tokengraft.grafting.graft import graft
     from tokengraft.grafting.verify.invariants import verify
 

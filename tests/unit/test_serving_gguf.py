@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import json
 import struct
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from helpers import tiny_models
+from helpers.tiny_models import load, make, texts
 from tokengraft.core.errors import MissingExtra, ModelError, TokengraftError, UsageError
 from tokengraft.grafting.graft import Finishing, graft
 from tokengraft.model.folder import resolve
@@ -19,10 +20,6 @@ from tokengraft.planning.plan import Plan, Planning
 from tokengraft.serving import export_gguf as exporting
 from tokengraft.serving import gguf_file, gguf_layers, llama_cpp, split_patterns
 from tokengraft.serving.gguf_file import read_gguf
-
-sys.path.insert(0, str(Path(__file__).parent))
-import test_graft_tiny as tiny_models
-from test_graft_tiny import load, make, texts
 
 gguf = pytest.importorskip("gguf", reason="needs the extra serve")
 torch = pytest.importorskip("torch")

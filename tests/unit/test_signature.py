@@ -11,10 +11,8 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from test_graft_tiny import copy, edit, make, plan
-
 import tokengraft as tg
+from helpers.tiny_models import copy, edit, make, plan
 from tokengraft.core.errors import UsageError
 from tokengraft.grafting.manifest import file_hashes
 from tokengraft.grafting.signature import signature_difference

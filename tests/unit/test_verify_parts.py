@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,9 +12,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-sys.path.insert(0, str(Path(__file__).parent))
-from test_graft_tiny import make, plan, tokenizer_json
-
+from helpers.tiny_models import make, plan, tokenizer_json
 from tokengraft.grafting import output_policies
 from tokengraft.grafting.verify.loading import PlainModels, examine
 from tokengraft.grafting.verify.small_files import (

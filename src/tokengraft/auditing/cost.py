@@ -50,7 +50,7 @@ def read_prices(path: Path | None = None) -> PriceList:
     except (OSError, UnicodeDecodeError, ValueError, yaml.YAMLError) as error:
         raise TokengraftError(f"{origin}: cannot read the price file ({error})") from error
     models = data.get("models") if isinstance(data, dict) else None
-    if not isinstance(models, list) or not isinstance(data.get("as_of"), str | date):
+    if not isinstance(models, list) or not isinstance(data.get("as_of"), str | date | int):
         raise UsageError(f"{origin}: expected the keys `as_of` (a date) and `models` (a list)")
     prices = tuple(_price(entry, n, origin) for n, entry in enumerate(models))
     return PriceList(str(data["as_of"]), prices)
