@@ -33,7 +33,7 @@ def column(page: Page, number: int) -> list[float]:
 
 
 def test_headline_is_a_finding(still: Page) -> None:
-    expect(still.locator("h1")).to_contain_text("times as many tokens in Shan as in English")
+    expect(still.locator("h1")).to_contain_text(re.compile("times as many tokens in .+ as in English"))
     assert still.locator(".same li").count() > 3
     sections = still.locator("main > section").evaluate_all("all => all.map((one) => one.id)")
     wanted = ["premiums", "speakers", "scripts", "language", "tokens", "vocabularies", "cost"]
@@ -301,7 +301,7 @@ def test_language_in_plain_words(still: Page) -> None:
     assert "What fills a page in English takes, in " in words
     assert "Best served by" in words and "GPT-4o, at" in words
     assert "pages in English" in words and "BERT: most of the text becomes UNK" in words
-    assert still.locator(".glyphs li").count() > 20
+    assert still.locator(".glyphs li").count() > 15
     assert still.locator(".card-own").get_attribute("lang") == "shn-Mymr"
 
 
@@ -432,7 +432,8 @@ def test_a_plan_says_what_its_premiums_are_over(
     expect(page.locator("#plan .measure").last).to_contain_text("Premium over English, before")
     expect(page.locator("#plan .measure").last).to_contain_text("of the audit are over French")
     expect(page.locator("#plan svg").last).to_contain_text("Premium over English")
-    expect(page.locator("#graft h3").first).to_have_text("Premium over English before and after")
+    # The graft does not say whose tokenizer it has, so no plan's premiums are shown as its own.
+    expect(page.locator("#graft h3").first).to_have_text("grafted")
     # No evaluation, so no word about floors.
     expect(page.locator("#graft .intro")).not_to_contain_text("floor")
 
