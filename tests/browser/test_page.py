@@ -33,7 +33,9 @@ def column(page: Page, number: int) -> list[float]:
 
 
 def test_headline_is_a_finding(still: Page) -> None:
-    expect(still.locator("h1")).to_contain_text(re.compile("times as many tokens in .+ as in English"))
+    expect(still.locator("h1")).to_contain_text(
+        re.compile("times as many tokens in .+ as in English")
+    )
     assert still.locator(".same li").count() > 3
     sections = still.locator("main > section").evaluate_all("all => all.map((one) => one.id)")
     wanted = ["premiums", "speakers", "scripts", "language", "tokens", "vocabularies", "cost"]
