@@ -6,9 +6,8 @@ Without --corpus the bundled UDHR is used; tokenizers that cannot be found (M2M-
 are named and left out. Prints ratios of wall and processor time, peak memory and the cost of a
 second run. Bare calls and audit take turns, tokenizer by tokenizer, each in the same process state,
 so that a noisy machine disturbs both alike. Work that all tokenizers share (hashing the text and
-counting its characters) has its own line and is part of the sum. Beside it, the batch calls of the
-fast libraries themselves (`bare` column of each). Both sides run on the cores that the
-process may use (`taskset -c 0` for one); `--every 5` takes every fifth language.
+counting its characters) has its own line and is part of the sum. Both sides run on the cores that
+the process may use (`taskset -c 0` for one); `--every 5` takes every fifth language.
 """
 
 from __future__ import annotations
