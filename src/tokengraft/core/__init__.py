@@ -2,4 +2,4 @@
 
 #: The single source; pyproject.toml reads it here. The metadata of an editable install would go
 #: stale: results would carry the version of the day of installation.
-__version__ = "0.14.0"
+__version__ = "0.15.0"
