@@ -301,7 +301,7 @@ def test_languages_and_pivot_go_by_bare_codes_and_names():
 
 def test_reprs_fit_a_line():
     result = tg.audit("udhr", ["gpt2"], ["shn"], resamples=0)
-    assert repr(result.corpus) == "udhr: 2 languages, 61 units"
+    assert repr(result.corpus) == "udhr: 2 languages, 61 passages"
     assert repr(result) == f"Audit({result.corpus!r}, pivot eng_Latn, tokenizers: GPT-2/3)"
 
 

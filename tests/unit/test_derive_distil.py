@@ -317,11 +317,9 @@ def test_a_minute_of_training_is_saved_and_every_step_told(setting, tmp_path, mo
 def test_paths_may_be_strings(folder, parts, lines, tmp_path):
     made = derive_rows(
         str(folder), parts, text=lines, tokenizer=tokenizer(len(MERGES)), options=Deriving(
-            recipe=replace(RECIPE, steps=8), checkpoint_dir=str(tmp_path / "work"),
-            cache=str(tmp_path / "cache"), start="knn"),
+            recipe=replace(RECIPE, steps=8), checkpoint_dir=str(tmp_path / "work")),
     )  # fmt: skip
     assert list((tmp_path / "work").glob("*/distil.safetensors"))
-    assert list((tmp_path / "cache").glob("states-*.npy"))
     assert len(repr(made)) < 200 and "5 rows of 16 by distil" in repr(made)
 
 

@@ -79,7 +79,7 @@ def test_a_tokenizer_that_sentencepiece_would_read_otherwise_gets_no_file():
     new = put(old, Additions(tokens=((first_free_id(old), "▁freedomand"),)))
     model, said = checked_file(new, ["freedomand peace"], base)
     assert model is None
-    assert "SentencePiece gives other ids on 1 of 25 lines" in said
+    assert "SentencePiece gives other ids on 1 of 30 lines" in said
     assert "freedomand peace" in said
 
 
