@@ -42,7 +42,8 @@ def main(demo: Path) -> None:
     print(f"{tokens} new tokens, chosen and trained on half of one short document, tested on the")
     print("other half; for figures on real text see docs/plan.md and docs/fidelity.md.")
     print(
-        f"No text got longer ({plan['check']['pieces']:,} pieces checked), no old weight changed."
+        f"No text got longer ({plan['check']['pieces']:,} pieces checked); every old weight is kept,\n"
+        "but for norms that lanes scale."
     )
     print("The grafted model: demo/grafted (AutoModelForCausalLM loads it). The page:")
     print(f"  {demo / 'page/index.html'}")
