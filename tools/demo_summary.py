@@ -42,7 +42,9 @@ def main(demo: Path) -> None:
     print(f"{tokens} new tokens, chosen and trained on half of one short document, tested on the")
     print("other half; for figures on real text see docs/plan.md and docs/fidelity.md.")
     pieces = f"{plan['check']['pieces']:,} pieces checked"
-    print(f"No text got longer ({pieces}); every old weight is kept, but for norms that lanes scale.")
+    print(
+        f"No text got longer ({pieces}); every old weight is kept, but for norms that lanes scale."
+    )
     print("The grafted model: demo/grafted (AutoModelForCausalLM loads it). The page:")
     print(f"  {demo / 'page/index.html'}")
 
