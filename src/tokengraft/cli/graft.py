@@ -273,7 +273,12 @@ def graft(
             f"input and output share one table in {model}: a second one of {size / 1e6:,.0f} MB "
             "and the new rows will be written (--tied keeps one)"
         )
-    if text and checkpoint_dir is None:
+    trains = bool(text) and method in ("auto", "distil")
+    if (
+        trains
+        and checkpoint_dir is None
+        and not is_encoder(read_json(resolve(model).path / CONFIG))
+    ):
         kept = training_folder(out)
         stderr.print(
             f"What is learned is kept in {kept} until {out} is verified; after any stop, the same "

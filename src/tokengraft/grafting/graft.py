@@ -373,15 +373,19 @@ def _what_learns(
     if rows.start is not None:
         earlier = (read_manifest(Path(rows.start)) or {}).get("trained") or {}
         return "lanes" if earlier.get("train") == "lanes" else "rows"
-    from tokengraft.deriving.distil.lanes import refuse_unfit
-
-    config = read_json(base.path / CONFIG)
-    architecture = str(next(iter(config.get("architectures") or ()), None))
     try:
-        refuse_unfit(architecture, config.get("hidden_act", "silu"))
+        _refuse_lanes(read_json(base.path / CONFIG))
     except UsageError:
         return "rows"
     return "lanes"
+
+
+def _refuse_lanes(config: Mapping[str, Any]) -> None:
+    """Raise UsageError if a model of that config cannot have lanes."""
+    from tokengraft.deriving.distil.lanes import refuse_unfit
+
+    architecture = str(next(iter(config.get("architectures") or ()), None))
+    refuse_unfit(architecture, config.get("hidden_act", "silu"))
 
 
 def _usual_lanes(base: Model) -> int:
@@ -400,10 +404,7 @@ def _refuse_unfit(
             f"{base.name} is an encoder: it writes nothing, and its rows are all that is trained"
         )
     if adapting is not None and adapting.grows:
-        from tokengraft.deriving.distil.lanes import refuse_unfit as refuse_other
-
-        architecture = str(next(iter(config.get("architectures") or ()), None))
-        refuse_other(architecture, config.get("hidden_act", "silu"))
+        _refuse_lanes(config)
     if adapter_only:
         from tokengraft.grafting.adapter import refuse_unfit
 
